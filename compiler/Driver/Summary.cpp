@@ -109,6 +109,19 @@ private:
     return flops;
   }
 
+  // Those of the forward pass; gradients follow.
+  std::string roundedProducts() const {
+    int64_t all = 0, rounded = 0;
+    for (const planning::GraphOp &op : notes.decision->step.graph.ops)
+      if (op.product && op.phase == planning::Phase::Forward) {
+        ++all;
+        rounded += op.rounds;
+      }
+    return fmt::format("            8 bits in {} of {} products; why: "
+                       "--remarks=precision",
+                       rounded, all);
+  }
+
   // Elements of the first integer input, as merak-run counts them; 0: none.
   int64_t tokensOfStep() const {
     for (const planning::GraphTensor &tensor :
@@ -168,7 +181,10 @@ private:
                                   : double(plan->pp) * plan->dp * plan->tp;
     // f16 is priced as bf16 (CostModel.md).
     const Type low = train::ConfigAttr::of(module).getLowPrecision();
-    const double peak = device().flops(low ? "bf16" : "f32") * ranks;
+    const double peak = device().flops(!low                         ? "f32"
+                                       : isa<Float8E4M3FNType>(low) ? "f8"
+                                                                    : "bf16") *
+                        ranks;
     std::string step = fmt::format("step        {} predicted, {:.1f} samples/s",
                                    secondsStr(seconds), samples / seconds);
     if (int64_t tokens = tokensOfStep(); double(tokens) > samples)
@@ -177,6 +193,8 @@ private:
       step += fmt::format(", {:.1f} % of the peak",
                           100 * modelFlops() / seconds / peak);
     lines.push_back(step);
+    if (options.precision == "fp8")
+      lines.push_back(roundedProducts());
     if (notes.parts)
       lines.push_back(fmt::format(
           "            uniform {}, with parts {}",

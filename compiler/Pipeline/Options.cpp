@@ -311,8 +311,9 @@ void CommandLine::addTraining() {
   addDefault("--precision", o.precision,
              "fp32; bf16 or fp16: activations and products in 16 bits; "
              "parameters, sums, losses and the optimizer in f32; with fp16 "
-             "merak-run scales the loss (its --loss-scale)")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+             "merak-run scales the loss (its --loss-scale); fp8: bf16, and "
+             "products with weights take their operands in 8 bits")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "fp8"}));
   add("--grad-clip", o.gradClip,
       "bound of the global gradient norm (default: none)")
       ->check(CLI::NonNegativeNumber);
@@ -381,8 +382,8 @@ void CommandLine::addPlan() {
       "(default: auto with --cluster, else 0)")
       ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));
   add("--cast-weights", o.castWeights,
-      "parameters that are read in another type, as under --precision=bf16 or "
-      "fp16: "
+      "parameters that are read in another type, as under --precision=bf16, "
+      "fp16 or fp8: "
       "step converts them once a step and keeps that beside them, use converts "
       "at each use, auto once a step if a plan that does so fits (default: "
       "auto)")

@@ -54,7 +54,8 @@ struct CompilerOptions {
   // Bytes of gradients that one collective reduces; none: what links make worth
   // while, 0: each gradient by itself.
   std::optional<int64_t> gradBucket;
-  // "bf16", "fp16": f32 only where digits matter.
+  // "bf16", "fp16": f32 only where digits matter; "fp8": bf16 with operands of
+  // 8 bits.
   std::string precision = "fp32";
   std::string schedule = "auto";
   std::string recompute = "auto";

@@ -45,7 +45,9 @@ void merak::buildGraphImportPipeline(OpPassManager &manager, bool dropout,
 }
 
 std::string merak::lowTypeOf(const std::string &precision) {
-  return precision == "bf16" ? "bf16" : precision == "fp16" ? "f16" : "model";
+  return precision == "bf16" || precision == "fp8" ? "bf16"
+         : precision == "fp16"                     ? "f16"
+                                                   : "model";
 }
 
 void merak::buildGraphPipeline(OpPassManager &manager,
@@ -55,6 +57,8 @@ void merak::buildGraphPipeline(OpPassManager &manager,
   // Before gradients: they are then made in the types of what they belong to.
   manager.addPass(
       createLowerPrecision({lowTypeOf(options.precision), options.train}));
+  if (options.precision == "fp8")
+    manager.addPass(createRoundProducts());
   manager.addPass(createDifferentiate({options.train}));
   if (options.train && options.sparse != "off") {
     SparseUpdatesOptions sparse{

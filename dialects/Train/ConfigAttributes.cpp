@@ -132,8 +132,9 @@ LogicalResult ConfigAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                  StepMode mode, StringRef, int64_t globalBatch,
                                  OptimizerAttr optimizer, FloatAttr gradClip,
                                  Type lowPrecision) {
-  if (lowPrecision && !isHalf(lowPrecision))
-    return emitError() << "expected low_precision bf16 or f16, got "
+  if (lowPrecision && !isHalf(lowPrecision) &&
+      !isa<Float8E4M3FNType>(lowPrecision))
+    return emitError() << "expected low_precision bf16, f16 or f8E4M3FN, got "
                        << lowPrecision;
   if (globalBatch < 0)
     return emitError() << "expected global_batch of at least 0, got "

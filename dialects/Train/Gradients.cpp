@@ -323,12 +323,21 @@ GRADIENT(ReduceMaxOp) {
 }
 
 // d(lhs): swap lhs and out. Letters of lhs that neither out nor rhs has were
-// summed away: their gradient is broadcast.
+// summed away: their gradient is broadcast. Of products in 8 bits the gradient
+// has the type with the larger range, the other operand the one with more
+// digits.
 static Value einsumGradient(OpBuilder &b, Location loc, Value dy, Value other,
                             const std::string &out,
                             const std::string &otherText,
                             const std::string &wantedText, Value wantedValue,
-                            bool otherFirst) {
+                            bool otherFirst, bool rounds) {
+  ArrayAttr types;
+  if (rounds) {
+    Type range = Float8E5M2Type::get(b.getContext());
+    Type digits = Float8E4M3FNType::get(b.getContext());
+    types = otherFirst ? b.getTypeArrayAttr({digits, range})
+                       : b.getTypeArrayAttr({range, digits});
+  }
   std::string reachable;
   SmallVector<int64_t> shape(tensorTypeOf(wantedValue).getShape());
   SmallVector<int64_t> kept(shape);
@@ -342,9 +351,9 @@ static Value einsumGradient(OpBuilder &b, Location loc, Value dy, Value other,
   Value grad =
       otherFirst
           ? EinsumOp::create(b, loc, otherText + "," + out + "->" + reachable,
-                             other, dy)
+                             other, dy, types)
           : EinsumOp::create(b, loc, out + "," + otherText + "->" + reachable,
-                             dy, other);
+                             dy, other, types);
   if (reachable == wantedText)
     return grad;
   return ExpandOp::create(b, loc, wantedValue.getType(),
@@ -352,10 +361,11 @@ static Value einsumGradient(OpBuilder &b, Location loc, Value dy, Value other,
 }
 GRADIENT(EinsumOp) {
   PRELUDE Letters letters = getLetters();
+  const bool rounds = getRoundsAttr() != nullptr;
   if (wanted[0])
     grads[0] = einsumGradient(b, loc, dy, getRhs(), letters.out, letters.rhs,
-                              letters.lhs, getLhs(), false);
+                              letters.lhs, getLhs(), false, rounds);
   if (wanted[1])
     grads[1] = einsumGradient(b, loc, dy, getLhs(), letters.out, letters.lhs,
-                              letters.rhs, getRhs(), true);
+                              letters.rhs, getRhs(), true, rounds);
 }

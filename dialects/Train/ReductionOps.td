@@ -39,12 +39,18 @@ def Train_EinsumOp : Train_Op<"einsum", [Pure, Infer, Contraction, AddsInPlace, 
     *Constraints:* as many letters for an operand as it has dimensions, none
     twice; equal letters have equal sizes; letters of the result stand once there
     and occur in an operand; lhs, rhs and the result have one element type.
+    `rounds` names two types of 8 bits, f8E4M3FN or f8E5M2: each operand is
+    multiplied by a power of two that brings the largest magnitude of the part
+    that a rank has to the end of the type's range, rounded to the type, and
+    divided by it again, before the product; what is not finite becomes not a
+    number.
 
     ```mlir
     %r = train.einsum "btk,kn->btn" %lhs, %rhs : tensor<8x32x64xf32>, tensor<64x16xf32>
+    %s = train.einsum "btk,kn->btn" %lhs, %rhs {rounds = [f8E4M3FN, f8E4M3FN]} : tensor<8x32x64xf32>, tensor<64x16xf32>
     ```
   }];
-  let arguments = (ins StrAttr:$equation, Tensor:$lhs, Tensor:$rhs);
+  let arguments = (ins StrAttr:$equation, Tensor:$lhs, Tensor:$rhs, OptionalAttr<TypeArrayAttr>:$rounds);
   let results = (outs Tensor:$result);
   let assemblyFormat = "$equation $lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs)";
   let hasVerifier = 1;

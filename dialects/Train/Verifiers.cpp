@@ -272,5 +272,12 @@ LogicalResult TopKOp::verify() {
 }
 
 LogicalResult EinsumOp::verify() {
+  if (ArrayAttr types = getRoundsAttr();
+      types && (types.size() != 2 || !llvm::all_of(types, [](Attribute type) {
+                  return isa<Float8E4M3FNType, Float8E5M2Type>(
+                      cast<TypeAttr>(type).getValue());
+                })))
+    return emitOpError("rounds each operand to f8E4M3FN or f8E5M2, found ")
+           << types;
   return verifyOneElementType(*this, getOperands());
 }

@@ -48,6 +48,8 @@ bool Device::isFasterOnMore() const {
 
 double Device::flops(const std::string &dtype) const {
   auto it = rates.find(dtype);
+  if (it == rates.end() && dtype == "f8")
+    it = rates.find("bf16");
   if (it == rates.end())
     it = rates.find("f32");
   return it == rates.end() ? 0 : it->second;

@@ -81,7 +81,8 @@ struct Device {
   // communication while it computes; at least 1.
   double computeSlowdown = 1, communicationSlowdown = 1;
 
-  // Of a dtype that the file does not list: f32's.
+  // Of a dtype that the file does not list: f32's; of f8 bf16's, which is then
+  // what computes it.
   double flops(const std::string &dtype = "f32") const;
   // Whether no kernel takes longer for a byte or an operation of many than of
   // few: of measured rates, where larger sizes leave no cache.

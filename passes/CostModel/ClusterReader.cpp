@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 // Far above any machine; a hostile file must not make vectors of it.
 constexpr int64_t kMostDevices = 1 << 20;
 
-const std::set<std::string> kDtypes{"f64", "f32", "bf16", "f16",
+const std::set<std::string> kDtypes{"f64", "f32", "bf16", "f16", "f8",
                                     "i64", "i32", "i8",   "u8"};
 
 // What a number must be, as the message says it.

@@ -14,6 +14,8 @@ struct Kernel {
   double flops = 0; // floating-point operations
   double bytes = 0; // read and written, each operand once
   std::string dtype = "f32";
+  // Elements of factors that are rounded to 8 bits before ("f8").
+  double rounded = 0;
   // Of a contraction: rows, columns, and what is summed over; 0: not known.
   double m = 0, n = 0, k = 0;
   // How much of its operands is met at each of the device's distances, together
@@ -28,7 +30,8 @@ struct Kernel {
 std::string kernelClass(const std::string &name);
 
 // The rates of the variant, else of the kernel, else of its class; null: none.
-// Each of them first for the dtype alone ("einsum:nn@bf16").
+// Each of them first for the dtype alone ("einsum:nn@bf16"; of f8 then for
+// bf16).
 const KernelRates *findRates(const Device &device, const std::string &name,
                              const std::string &dtype = "f32");
 // The name under which a file lists rates of the dtype alone; f32 has none.

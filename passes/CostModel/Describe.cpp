@@ -41,6 +41,12 @@ void describeProduct(const std::string &equation, Sizes sizesA, Sizes sizesB,
       kernel.n *= double(sizesB[i]);
 }
 
+void describeRounding(Sizes a, Sizes b, double elementBytes, Kernel &kernel) {
+  kernel.dtype = "f8";
+  kernel.rounded = product(a) + product(b);
+  kernel.bytes -= (elementBytes - 1) * kernel.rounded;
+}
+
 void describeAttention(Sizes queries, Sizes keys, Kernel &kernel) {
   if (queries.size() != 4 || keys.size() != 4)
     return;

@@ -18,6 +18,8 @@ using Sizes = std::span<const int64_t>;
 // k x n would not ("t"): "nn" forward, "nt" and "tn" in the gradients.
 void describeProduct(const std::string &equation, Sizes a, Sizes b,
                      Kernel &kernel);
+// Of factors in so many bytes an element that are rounded to 8 bits.
+void describeRounding(Sizes a, Sizes b, double elementBytes, Kernel &kernel);
 // Queries [b, t, heads, d] and keys [b, t, heads, d]. The flops count masked
 // elements, which a causal kernel skips: its efficiency is a class of its own.
 void describeAttention(Sizes queries, Sizes keys, Kernel &kernel);

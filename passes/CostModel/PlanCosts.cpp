@@ -67,6 +67,11 @@ Kernel kernelOf(const Program &program, const Instruction &inst) {
     kernel.name += ":causal";
   describeLibrary(inst.op(), attributeOf(inst, "equation"),
                   shapesOf(inst.inputs()), shapesOf(inst.outputs()), kernel);
+  if (inst.attrs().count("rounds"))
+    describeRounding(
+        shapeOf(inst.inputs(0)), shapeOf(inst.inputs(1)),
+        double(dtypeSize(program.buffers(inst.inputs(0).buffer()).dtype())),
+        kernel);
   if (group == "copy" && inst.inputs_size() == 1 &&
       !(layout::isDense(shapeOf(inst.inputs(0)), stridesOf(inst.inputs(0))) &&
         layout::isDense(shapeOf(inst.outputs(0)), stridesOf(inst.outputs(0)))))

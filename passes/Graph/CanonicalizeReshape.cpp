@@ -43,7 +43,8 @@ struct EinsumOfJoined : OpRewritePattern<EinsumOp> {
                                 PatternRewriter &rewriter) const override {
     std::optional<Joined> joined = joinedOf(op.getLhs());
     EinsumOp::Letters letters = op.getLetters();
-    if (!joined || letters.out.empty() || letters.out[0] != letters.lhs[0] ||
+    if (!joined || op.getRounds() || letters.out.empty() ||
+        letters.out[0] != letters.lhs[0] ||
         letters.rhs.find(letters.lhs[0]) != std::string::npos)
       return failure();
     std::string fresh;

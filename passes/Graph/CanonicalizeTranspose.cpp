@@ -23,7 +23,8 @@ struct EinsumOfTranspose : OpRewritePattern<EinsumOp> {
     changed |= absorb(rhs, letters.rhs);
     if (!changed)
       return failure();
-    rewriter.replaceOpWithNewOp<EinsumOp>(op, equationOf(letters), lhs, rhs);
+    rewriter.replaceOpWithNewOp<EinsumOp>(op, equationOf(letters), lhs, rhs,
+                                          op.getRoundsAttr());
     return success();
   }
 
@@ -55,7 +56,8 @@ struct TransposeOfEinsum : OpRewritePattern<TransposeOp> {
       out += letters.out[dim];
     letters.out = out;
     rewriter.replaceOpWithNewOp<EinsumOp>(op, equationOf(letters),
-                                          einsum.getLhs(), einsum.getRhs());
+                                          einsum.getLhs(), einsum.getRhs(),
+                                          einsum.getRoundsAttr());
     return success();
   }
 };

@@ -462,7 +462,8 @@ Maybe merak::evaluateOnHost(Operation *op, ArrayRef<HostTensor> in) {
   if (auto gather = dyn_cast<GatherOp>(op))
     return evaluateGather(gather, in[0], in[1], type);
   if (auto einsum = dyn_cast<EinsumOp>(op))
-    return evaluateEinsum(einsum, in[0], in[1], type);
+    return einsum.getRounds() ? Maybe()
+                              : evaluateEinsum(einsum, in[0], in[1], type);
   if (isa<SelectOp>(op))
     return evaluateSelect(in[0], in[1], in[2], type);
   if (isa<ReshapeOp, TransposeOp, ExpandOp, SliceOp, PadOp>(op))

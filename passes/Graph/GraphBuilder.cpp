@@ -333,9 +333,9 @@ Value GraphBuilder::einsum(StringRef equation, Value l, Value r) {
   // Products of halves are summed in f32.
   Type element = tensorType(l).getElementType();
   if (element.isBF16() || element.isF16())
-    return cast(train::EinsumOp::create(builder, loc, equation,
-                                        cast(l, builder.getF32Type()),
-                                        cast(r, builder.getF32Type())),
+    return cast(train::EinsumOp::create(
+                    builder, loc, equation, cast(l, builder.getF32Type()),
+                    cast(r, builder.getF32Type()), ArrayAttr()),
                 element);
-  return train::EinsumOp::create(builder, loc, equation, l, r);
+  return train::EinsumOp::create(builder, loc, equation, l, r, ArrayAttr());
 }

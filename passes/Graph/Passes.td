@@ -85,6 +85,28 @@ def LowerPrecision : Pass<"lower-precision", "::mlir::ModuleOp"> {
   let dependentDialects = ["::merak::train::TrainDialect"];
 }
 
+def RoundProducts : Pass<"round-products", "::mlir::ModuleOp"> {
+  let summary = "operands of products with weights in 8 bits";
+  let description = [{
+    Input: what `lower-precision` makes with low=bf16. Output: the same, with
+    `rounds` on the products of bf16 that multiply data with what is made of
+    parameters (of two dimensions or more), unless no product, convolution or
+    attention comes after them: these make the logits. Products of activations
+    keep 16 bits. `low_precision` of `train.config` becomes f8E4M3FN if there
+    are any.
+
+    ```mlir
+    %y = train.einsum "ab,bc->ac" %x, %w : tensor<8x4xbf16>, tensor<4x2xbf16>
+    ```
+    becomes
+    ```mlir
+    %y = train.einsum "ab,bc->ac" %x, %w {rounds = [f8E4M3FN, f8E4M3FN]} : tensor<8x4xbf16>, tensor<4x2xbf16>
+    ```
+  }];
+  let statistics = [Statistic<"productsRounded", "productsRounded", "products in 8 bits">];
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
 def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
   let summary = "append gradients and updates to the forward function";
   let description = [{

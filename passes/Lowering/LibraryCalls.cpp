@@ -128,6 +128,16 @@ template <typename Op> Caller attention(Op op, StringRef name) {
   return caller;
 }
 
+// "e4m3,e5m2"
+std::string roundsText(ArrayAttr types) {
+  std::string text;
+  for (Attribute type : types)
+    text += std::string(text.empty() ? "" : ",") +
+            (isa<Float8E5M2Type>(cast<TypeAttr>(type).getValue()) ? "e5m2"
+                                                                  : "e4m3");
+  return text;
+}
+
 using Call = std::optional<LibraryCall>;
 
 } // namespace
@@ -136,7 +146,11 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
   auto done = [](const Caller &caller) -> Call { return caller.call; };
   return llvm::TypeSwitch<Operation *, Call>(operation)
       .Case([&](EinsumOp op) {
-        return done(Caller(op, "einsum").text("equation", op.getEquation()));
+        Caller caller(op, "einsum");
+        caller.text("equation", op.getEquation());
+        if (ArrayAttr rounds = op.getRoundsAttr())
+          caller.text("rounds", roundsText(rounds));
+        return done(caller);
       })
       .Case([&](ReduceSumOp op) {
         return done(Caller(op, "reduce_sum").list("axes", op.getAxes()));

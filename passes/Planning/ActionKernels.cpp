@@ -304,6 +304,9 @@ private:
       kernel.dtype = dtypeOf(inputs.empty() ? outputs[0] : inputs[0]);
     costmodel::describeLibrary(of.kernel.substr(0, of.kernel.find(':')),
                                of.equation, in, to, kernel);
+    if (of.rounds && in.size() >= 2)
+      costmodel::describeRounding(
+          in[0], in[1], double(valueOf(inputs[0]).elementBytes), kernel);
     return made;
   }
 

@@ -77,6 +77,7 @@ struct GraphOp {
   std::optional<Loops> loops; // none: no generated kernel can hold it
   Epilogue epilogue = Epilogue::None;
   std::string equation;      // of a product of two tensors
+  bool rounds = false;       // its operands, to 8 bits
   bool widensResult = false; // its kernel can leave 16-bit results in f32
   bool addsInPlace = false;  // its kernel can add to what the output holds
   bool update = false;       // of a parameter, by the optimizer

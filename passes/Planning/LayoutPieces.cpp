@@ -102,10 +102,10 @@ void LayoutPiece::write() {
   for (size_t o = 0; o < own.ops.size(); ++o) {
     const GraphOp &op = own.ops[o];
     fmt::format_to(
-        out, "o{}:{}:{}:{}:{:.17g}:{:.17g}:{}{}{}{}{}:{}:", op.kernel,
+        out, "o{}:{}:{}:{}:{:.17g}:{:.17g}:{}{}{}{}{}{}:{}:", op.kernel,
         op.equation, int(op.phase), int(op.epilogue), op.flops, op.bytes,
-        int(op.contraction), int(op.weightGradient), int(op.sumOfUses),
-        int(op.pointwise), int(op.viewLike), op.gradientOf);
+        int(op.rounds), int(op.contraction), int(op.weightGradient),
+        int(op.sumOfUses), int(op.pointwise), int(op.viewLike), op.gradientOf);
     for (const RuleFactor &factor : op.rule.factors)
       fmt::format_to(out, "{}/{},", factor.size, int(factor.kind));
     for (const OpSlot &slot : ownClasses.ops[o].slots)

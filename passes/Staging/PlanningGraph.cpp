@@ -51,8 +51,10 @@ static void describeLowering(Operation *op, planning::GraphOp &out) {
   if (auto epilogue = dyn_cast<EpilogueOpInterface>(op))
     out.epilogue = epilogue.getEpilogue();
   out.widensResult = op->hasTrait<WidensResult>();
-  if (auto product = dyn_cast<EinsumOp>(op))
+  if (auto product = dyn_cast<EinsumOp>(op)) {
     out.equation = product.getEquation().str();
+    out.rounds = product.getRounds().has_value();
+  }
   out.addsInPlace = op->hasTrait<Pointwise>() || op->hasTrait<AddsInPlace>();
   out.kernel = op->getName().stripDialect().str();
   if (auto attention = dyn_cast<AttentionOp>(op);

@@ -277,6 +277,7 @@ SUITES = {
     "strangers": python_suite("test/e2e/strangers.py", tools=True),
     "precision": python_suite("test/e2e/precision.py", tools=True),
     "delayed-gradients": python_suite("test/e2e/delayed_gradients.py", tools=True),
+    "fp8": python_suite("test/e2e/fp8.py", tools=True),
     "loss-scale": python_suite("test/e2e/loss_scale.py", tools=True),
     "gpu-kernels": python_suite("test/e2e/gpu_kernels.py", tools=True),
     "cuda-emulated": python_suite("test/e2e/cuda_emulated.py", tools=True),

@@ -11,7 +11,7 @@ module attributes {train.config = #train.config<mode = train, model = "m.onnx", 
 
 // -----
 
-// expected-error @+1 {{expected low_precision bf16 or f16, got 'f32'}}
+// expected-error @+1 {{expected low_precision bf16, f16 or f8E4M3FN, got 'f32'}}
 module attributes {train.config = #train.config<mode = train, model = "m.onnx", low_precision = f32>} {}
 
 // -----

@@ -485,3 +485,19 @@ func.func @f(%x: tensor<8x4xf32>, %y: tensor<4x6xbf16>) {
   %0 = train.einsum "ab,bd->ad" %x, %y : tensor<8x4xf32>, tensor<4x6xbf16>
   return
 }
+
+// -----
+
+func.func @f(%x: tensor<8x4xf32>, %y: tensor<4x6xf32>) {
+  // expected-error @+1 {{'train.einsum' op rounds each operand to f8E4M3FN or f8E5M2, found [f8E4M3FN, bf16]}}
+  %0 = train.einsum "ab,bd->ad" %x, %y {rounds = [f8E4M3FN, bf16]} : tensor<8x4xf32>, tensor<4x6xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x4xf32>, %y: tensor<4x6xf32>) {
+  // expected-error @+1 {{'train.einsum' op rounds each operand to f8E4M3FN or f8E5M2, found [f8E4M3FN]}}
+  %0 = train.einsum "ab,bd->ad" %x, %y {rounds = [f8E4M3FN]} : tensor<8x4xf32>, tensor<4x6xf32>
+  return
+}

@@ -186,6 +186,8 @@ func.func @reductions(%x: tensor<8x32x64xf32>, %w: tensor<64x16xf32>) {
   %1 = train.reduce_max %x axes [1] keepdims false : tensor<8x32x64xf32>
   // CHECK: train.einsum "btk,kn->btn" %{{.*}}, %{{.*}} : tensor<8x32x64xf32>, tensor<64x16xf32>
   %2 = train.einsum "btk,kn->btn" %x, %w : tensor<8x32x64xf32>, tensor<64x16xf32>
+  // CHECK: train.einsum "btk,kn->btn" %{{.*}}, %{{.*}} {rounds = [f8E4M3FN, f8E5M2]} : tensor<8x32x64xf32>, tensor<64x16xf32>
+  %rounded = train.einsum "btk,kn->btn" %x, %w {rounds = [f8E4M3FN, f8E5M2]} : tensor<8x32x64xf32>, tensor<64x16xf32>
   return
 }
 

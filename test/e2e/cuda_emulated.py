@@ -203,7 +203,7 @@ def main():
                                 ("gpt2-tiny", mesh, "adamw", "half", "1f1b"),
                                 precision, options))
          for mesh, options in STORED
-         for precision in ("fp32", "bf16", "fp16")] +
+         for precision in ("fp32", "bf16", "fp16", "fp8")] +
         list(forms(args.families or families.RECORDED)), args)
 
 

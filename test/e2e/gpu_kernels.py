@@ -166,12 +166,12 @@ def main():
     for model in models:
         for mesh in matrix.MESHES:
             name = os.path.basename(os.path.dirname(model))
-            for precision in ("fp32", "bf16", "fp16"):
+            for precision in ("fp32", "bf16", "fp16", "fp8"):
                 cases.append(Case(f"{name} {mesh} {precision}",
                                   functools.partial(kernels, model, mesh,
                                                     "adamw", precision)))
     for option in ("--zero=1", "--zero=2", "--zero=3", "--sequence-parallel=on"):
-        for precision in ("fp32", "bf16", "fp16"):
+        for precision in ("fp32", "bf16", "fp16", "fp8"):
             cases.append(Case(f"gpt2-tiny pp=2,dp=2,tp=2 {precision} {option}",
                               functools.partial(stored, option, precision)))
     for leaf in sorted(os.listdir(EXACT)):

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Training in bf16 and f16 (--precision=bf16, fp16) beside the recorded runs in
-full precision. How the loss is scaled for f16: loss_scale.py.
+"""Training in bf16 and f16, and with products in 8 bits (--precision=bf16, fp16, fp8)
+beside the recorded runs in full precision. How the loss is scaled for f16:
+loss_scale.py. What is rounded to 8 bits: fp8.py.
 
-loss     ten losses within 1e-2 of the recorded ones, those of f16 within 2e-3; with
-         pipeline stages bit for bit those of one rank, with dp and tp within 5e-3 of
-         them, in f16 2e-3
+loss     ten losses within 1e-2 of the recorded ones, those of f16 within 2e-3, of fp8
+         3e-2; with pipeline stages bit for bit those of one rank, with dp and tp within
+         5e-3 of them, in f16 2e-3, in fp8 2e-2
 options  schedules and recomputation change no bit
 casts    nor does when weights are converted: once a step or at each use, and under
          a limit of memory at each use if the converted ones do not fit
@@ -28,8 +29,8 @@ import matrix
 import oracle
 from harness import Case, Failed
 
-LOSS = {"bf16": 1e-2, "fp16": 2e-3}
-LAYOUT = {"bf16": 5e-3, "fp16": 2e-3}
+LOSS = {"bf16": 1e-2, "fp16": 2e-3, "fp8": 3e-2}
+LAYOUT = {"bf16": 5e-3, "fp16": 2e-3, "fp8": 2e-2}
 # With batch norm, ReLUs and pools of few samples a difference that makes one of them
 # turn is no small one: what is recorded in f16 differs by 4e-3, layouts by 6e-3.
 TURNS, TURNED = "resnet-tiny", 1e-2
@@ -253,8 +254,8 @@ def state(folder):
     return {name: tensor.data.tobytes() for name, tensor in tensors.items()}
 
 
-def skip(mesh, optimizer, tools):
-    """Step 2 of 3 reads a value near the largest float."""
+def skip(precision, value, mesh, optimizer, tools):
+    """Step 2 of 3 reads a value near the largest float, or none."""
     folder = os.path.join(harness.MODELS, "mlp-mse")
     data = tools.path("data")
     os.makedirs(data)
@@ -267,7 +268,7 @@ def skip(mesh, optimizer, tools):
         # A value of sample 8 + 3, the second global batch.
         sample = (len(content) - header) // shape[0]
         at = header + (matrix.GLOBAL_BATCH + 3) * sample
-        content[at:at + 4] = array.array("f", [3e38]).tobytes()
+        content[at:at + 4] = array.array("f", [value]).tobytes()
         with open(os.path.join(data, leaf), "wb") as file:
             file.write(content)
 
@@ -283,9 +284,9 @@ def skip(mesh, optimizer, tools):
         return (state(tools.path(tag)), said,
                 [entry.get("skipped", False) for entry in harness.read_log(log)])
 
-    one, _, _ = run("bf16", 1, "one")
-    two, _, _ = run("bf16", 2, "two")
-    three, said, skipped = run("bf16", 3, "three")
+    one, _, _ = run(precision, 1, "one")
+    two, _, _ = run(precision, 2, "two")
+    three, said, skipped = run(precision, 3, "three")
     if skipped != [False, True, False]:
         raise Failed(f"skipped steps: {skipped}")
     if not re.search(r"^step 2/3 .*\| skipped: gradients are not finite$", said,
@@ -316,7 +317,8 @@ def main():
                    functools.partial(options, precision, schedule, recompute))
               for precision, schedule, recompute in (
                   ("bf16", "zb", "none"), ("bf16", "1f1b", "full"),
-                  ("bf16", "interleaved", "0.7"), ("fp16", "zb", "full"))]
+                  ("bf16", "interleaved", "0.7"), ("fp16", "zb", "full"),
+                  ("fp8", "zb", "full"), ("fp8", "interleaved", "0.7"))]
     combinations = list(itertools.product(
         ["gpt2-tiny", "bert-tiny", "mlp-ce", "gpt2-tiny-untied"], CASTS))
     if not args.all:
@@ -339,8 +341,11 @@ def main():
     for mesh in ["none", *MESHES]:
         for optimizer in ["adamw", "sgd:lr=0.1,momentum=0.9"]:
             if args.all or (mesh == "none") == (optimizer != "adamw"):
-                cases.append(Case(f"skip {mesh} {optimizer}", functools.partial(
-                    skip, mesh, optimizer)))
+                for precision, value in (("bf16", 3e38), ("fp8", 3e38),
+                                         ("fp8", float("inf"))):
+                    cases.append(Case(
+                        f"skip {precision} {value} {mesh} {optimizer}",
+                        functools.partial(skip, precision, value, mesh, optimizer)))
     return harness.run_cases("precision", cases, args)
 
 

@@ -3,7 +3,7 @@
 
 Thresholds, epilogues, alignment, fusions and the search behave otherwise at the
 sizes of real models than in small ones. Weight-less models (real_models.py) are
-compiled for the clusters of samples/clusters, in f32, bf16 and f16, on meshes of all
+compiled for the clusters of samples/clusters, in f32, bf16, f16 and fp8, on meshes of all
 kinds, tensor degrees above the size of a node too; merakc verifies each plan,
 merak-plan verify does it again from its files. The step that the search expected
 differs from what the simulator says of the plan by at most STEP. A plan from which one reduction is
@@ -38,7 +38,7 @@ QUICK = [
     ("gpt2-1.5b", "h100-8x8", (1, 8, 1), 4, 64),
     ("gpt2-1.5b", "h100-8x8", (2, 2, 2), 4, 64, "--schedule=1f1b"),
 ]
-# Of these, in f16 in a short run.
+# Of these, in f16 and fp8 in a short run.
 HALF = [QUICK[0], QUICK[6], *QUICK[-2:]]
 FULL = [
     ("gpt2-124m", "h100-8x8", (1, 1, 2), 4, 64, "--tp-overlap=3"),
@@ -200,7 +200,7 @@ def main():
         model, cluster, mesh, _, _, *options = case
         shape = "x".join(map(str, mesh)) if mesh else "searched"
         for precision in ("bf16", "fp32",
-                          *(["fp16"] if case in HALF or args.all else [])):
+                          *(["fp16", "fp8"] if case in HALF or args.all else [])):
             cases.append(Case(
                 " ".join([model, cluster, shape, precision, *options]),
                 functools.partial(verified, case, precision)))

@@ -27,6 +27,10 @@ CASES = [
     ("resnet-tiny", "none", "sgd", "whole", "gpipe", "bf16"),
     ("gpt2-tiny", "none", "adamw", "whole", "gpipe", "fp16"),
     ("gpt2-tiny", "pp=2,dp=2,tp=2", "sgd", "half", "1f1b", "fp16"),
+    # Products in 8 bits, and others beside them.
+    ("gpt2-tiny", "none", "adamw", "whole", "gpipe", "fp8"),
+    ("gpt2-tiny", "pp=2,dp=2,tp=2", "sgd", "half", "1f1b", "fp8"),
+    ("bert-tiny", "none", "adamw", "whole", "gpipe", "fp8"),
 ]
 # The case that compute-sanitizer repeats.
 SANITIZED = ("mlp-ce", "none", "adamw", "whole", "gpipe")

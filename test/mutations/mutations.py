@@ -83,6 +83,21 @@ MUTATIONS = [
              "static_cast<size_t>(std::min<int64_t>(at + 1, "
              "there.size() - 1))]);",
              ["delayed_gradients.py", "linear sgd dp=2"]),
+    # Gradients in the type with more digits, the other factor in the one with more
+    # range.
+    Mutation("types of 8 bits", "dialects/Train/Gradients.cpp",
+             "b.getTypeArrayAttr({range, digits})",
+             "b.getTypeArrayAttr({digits, range})",
+             ["fp8.py", "numbers mlp-ce"]),
+    # The logits in 8 bits.
+    Mutation("last product in 8 bits", "passes/Graph/RoundProducts.cpp",
+             "if (!multiplied.contains(product))", "if (false)",
+             ["fp8.py", "numbers mlp-ce"]),
+    # Values beyond 1.75 times a power of two are cut off.
+    Mutation("scale of 8 bits", "runtime/core/Float8.h",
+             "type.mostExponent - exponent - fits;",
+             "type.mostExponent - exponent;",
+             ["fp8.py", "numbers mlp-ce"]),
     # A part of the queries takes itself for the first one.
     Mutation("causal offset", "passes/Lowering/LibraryCalls.cpp",
              ".first(op.getSplitAxis(), sizeOf(op.getQ(), 1));",

@@ -12,6 +12,7 @@
 #include "runtime/backends/cpu/Equation.h"
 #include "runtime/backends/cpu/Gemm.h"
 #include "runtime/backends/cpu/Kernel.h"
+#include "runtime/backends/cpu/RoundedOperand.h"
 #include "runtime/backends/cpu/Types.h"
 #include "runtime/core/DType.h"
 #include "runtime/core/Gelu.h"
@@ -246,7 +247,7 @@ private:
   bool copied_[kOperands] = {false, false, false};
 };
 
-KernelResult createProduct(Request &request) {
+KernelResult createExact(Request &request) {
   Problem problem;
   if (!readEquation(request, problem))
     return request.status();
@@ -270,6 +271,50 @@ KernelResult createProduct(Request &request) {
     });
     return Status();
   });
+}
+
+// The product of operands that are rounded to 8 bits first.
+class Rounded : public Kernel {
+public:
+  static KernelResult create(Request &request,
+                             const std::array<runtime::Float8, 2> &types) {
+    const std::span<const View> inputs = request.inputs.first(2);
+    for (const View &view : inputs)
+      request.type(view, "a rounded factor", planpb::F32);
+    const View dense[] = {denseView(inputs[0], nullptr),
+                          denseView(inputs[1], nullptr)};
+    Request exact(request.instruction, dense, request.outputs);
+    KernelResult product = createExact(exact);
+    if (!request.ok() || !product.ok())
+      return request.ok() ? product.status() : request.status();
+    return std::unique_ptr<Kernel>(
+        std::make_unique<Rounded>(types, inputs, std::move(*product)));
+  }
+
+  Rounded(const std::array<runtime::Float8, 2> &types,
+          std::span<const View> inputs, std::unique_ptr<Kernel> product)
+      : a_(types[0], ScratchSlot::RoundedA, inputs[0]),
+        b_(types[1], ScratchSlot::RoundedB, inputs[1]),
+        product_(std::move(product)) {}
+
+  Status run(const KernelCall &call, ThreadPool &pool) override {
+    const View rounded[] = {a_.run(call.inputs[0], pool),
+                            b_.run(call.inputs[1], pool)};
+    KernelCall inner = call;
+    inner.inputs = rounded;
+    return product_->run(inner, pool);
+  }
+
+private:
+  RoundedOperand a_, b_;
+  std::unique_ptr<Kernel> product_;
+};
+
+KernelResult createProduct(Request &request) {
+  const auto types = readRounds(request);
+  if (!request.ok())
+    return request.status();
+  return types ? Rounded::create(request, *types) : createExact(request);
 }
 
 // The product in memory of its own, then what is done to it, element by

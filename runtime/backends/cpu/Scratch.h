@@ -18,6 +18,8 @@ enum class ScratchSlot {
   Row3,
   Columns,
   Partial,
+  RoundedA,
+  RoundedB,
   Count
 };
 

@@ -83,6 +83,10 @@ struct Blas::Prepared {
           "cublasLtMatmulDescSetAttribute");
     };
     Status status;
+    if (problem.isEight()) {
+      status.merge(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.scaleA));
+      status.merge(set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.scaleB));
+    }
     if (problem.biased)
       status.merge(set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias));
     if (problem.sumsA || problem.sumsB)
@@ -126,6 +130,12 @@ cudaDataType_t dataType(Type type) {
          : type == Type::F16 ? CUDA_R_16F
                              : CUDA_R_32F;
 }
+cudaDataType_t dataType(Eight eight, Type type) {
+  return eight == Eight::E4M3   ? CUDA_R_8F_E4M3
+         : eight == Eight::E5M2 ? CUDA_R_8F_E5M2
+                                : dataType(type);
+}
+bool hasAddresses(const Matmul &p) { return p.hasEpilogue() || p.isEight(); }
 
 // The largest power of two up to 256 that divides the address.
 int alignmentOf(const void *address) {
@@ -134,11 +144,11 @@ int alignmentOf(const void *address) {
 }
 
 std::vector<int64_t> keyOf(const Matmul &p) {
-  return {p.m,       p.n,       p.k,           p.transA,     p.transB,
-          p.lda,     p.ldb,     p.ldc,         p.batch,      p.strideA,
-          p.strideB, p.strideC, int64_t(p.ab), int64_t(p.c), p.biased,
-          p.gelu,    p.keep,    p.gradient,    p.ldAux,      p.sumsA,
-          p.sumsB};
+  return {p.m,       p.n,           p.k,           p.transA,     p.transB,
+          p.lda,     p.ldb,         p.ldc,         p.batch,      p.strideA,
+          p.strideB, p.strideC,     int64_t(p.ab), int64_t(p.c), p.biased,
+          p.gelu,    p.keep,        p.gradient,    p.ldAux,      p.sumsA,
+          p.sumsB,   int64_t(p.a8), int64_t(p.b8)};
 }
 
 // The least alignment of all operands.
@@ -182,9 +192,10 @@ Result<Blas::Prepared *> Blas::prepare(const Matmul &problem,
     return slot->algorithms.empty() ? nullptr : slot.get();
   const Api &api = *api_;
   auto prepared = std::make_unique<Prepared>(api);
-  const cublasComputeType_t compute = problem.ab == Type::F32 && tf32_
-                                          ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                          : CUBLAS_COMPUTE_32F;
+  const cublasComputeType_t compute =
+      problem.ab == Type::F32 && !problem.isEight() && tf32_
+          ? CUBLAS_COMPUTE_32F_FAST_TF32
+          : CUBLAS_COMPUTE_32F;
   MERAK_RETURN_IF_ERROR(
       api.check(api.MatmulDescCreate(&prepared->desc, compute, CUDA_R_32F),
                 "cublasLtMatmulDescCreate"));
@@ -209,12 +220,14 @@ Result<Blas::Prepared *> Blas::prepare(const Matmul &problem,
                                      CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
                                      &problem.ldAux, sizeof(problem.ldAux)),
           "cublasLtMatmulDescSetAttribute"));
-    MERAK_RETURN_IF_ERROR(prepared->setAddresses(problem, call));
   }
-  auto layout = [&](cublasLtMatrixLayout_t &to, Type type, int64_t rows,
-                    int64_t columns, int64_t ld, int64_t stride) -> Status {
+  if (hasAddresses(problem))
+    MERAK_RETURN_IF_ERROR(prepared->setAddresses(problem, call));
+  auto layout = [&](cublasLtMatrixLayout_t &to, cudaDataType_t type,
+                    int64_t rows, int64_t columns, int64_t ld,
+                    int64_t stride) -> Status {
     MERAK_RETURN_IF_ERROR(
-        api.check(api.MatrixLayoutCreate(&to, dataType(type), uint64_t(rows),
+        api.check(api.MatrixLayoutCreate(&to, type, uint64_t(rows),
                                          uint64_t(columns), ld),
                   "cublasLtMatrixLayoutCreate"));
     const int32_t count = static_cast<int32_t>(problem.batch);
@@ -228,11 +241,14 @@ Result<Blas::Prepared *> Blas::prepare(const Matmul &problem,
                      "cublasLtMatrixLayoutSetAttribute");
   };
   const Matmul &p = problem;
-  MERAK_RETURN_IF_ERROR(layout(prepared->a, p.ab, p.transA ? p.k : p.m,
-                               p.transA ? p.m : p.k, p.lda, p.strideA));
-  MERAK_RETURN_IF_ERROR(layout(prepared->b, p.ab, p.transB ? p.n : p.k,
-                               p.transB ? p.k : p.n, p.ldb, p.strideB));
-  MERAK_RETURN_IF_ERROR(layout(prepared->c, p.c, p.m, p.n, p.ldc, p.strideC));
+  MERAK_RETURN_IF_ERROR(layout(prepared->a, dataType(p.a8, p.ab),
+                               p.transA ? p.k : p.m, p.transA ? p.m : p.k,
+                               p.lda, p.strideA));
+  MERAK_RETURN_IF_ERROR(layout(prepared->b, dataType(p.b8, p.ab),
+                               p.transB ? p.n : p.k, p.transB ? p.k : p.n,
+                               p.ldb, p.strideB));
+  MERAK_RETURN_IF_ERROR(
+      layout(prepared->c, dataType(p.c), p.m, p.n, p.ldc, p.strideC));
 
   cublasLtMatmulPreference_t preference = nullptr;
   MERAK_RETURN_IF_ERROR(api.check(api.MatmulPreferenceCreate(&preference),
@@ -286,9 +302,9 @@ uint64_t sizeOf(Type type) { return type == Type::F32 ? 4 : 2; }
 
 // Bytes of a batch of matrices of so many columns.
 uint64_t bytesOf(int64_t ld, int64_t columns, int64_t stride, int64_t batch,
-                 Type type) {
+                 uint64_t size) {
   return uint64_t(ld * columns + std::max<int64_t>(stride, 0) * (batch - 1)) *
-         sizeOf(type);
+         size;
 }
 
 } // namespace
@@ -306,11 +322,13 @@ void Blas::tune(const Matmul &p, const MatmulCall &call, Prepared &prepared) {
   auto time = [&](size_t algorithm) -> Result<double> {
     if (blocks.empty() && ready.ok()) {
       const uint64_t bytes[] = {
-          bytesOf(p.lda, p.transA ? p.m : p.k, p.strideA, p.batch, p.ab),
-          bytesOf(p.ldb, p.transB ? p.k : p.n, p.strideB, p.batch, p.ab),
-          bytesOf(p.ldc, p.n, p.strideC, p.batch, p.c),
+          bytesOf(p.lda, p.transA ? p.m : p.k, p.strideA, p.batch,
+                  uint64_t(p.factorBytes())),
+          bytesOf(p.ldb, p.transB ? p.k : p.n, p.strideB, p.batch,
+                  uint64_t(p.factorBytes())),
+          bytesOf(p.ldc, p.n, p.strideC, p.batch, sizeOf(p.c)),
           uint64_t(std::max(p.m, p.n)) * 4,
-          p.keep || p.gradient ? bytesOf(p.ldAux, p.n, 0, 1, p.c) : 0,
+          p.keep || p.gradient ? bytesOf(p.ldAux, p.n, 0, 1, sizeOf(p.c)) : 0,
           kMatmulWorkspace};
       auto taken = bench_.take(bytes);
       if (taken)
@@ -325,8 +343,9 @@ void Blas::tune(const Matmul &p, const MatmulCall &call, Prepared &prepared) {
     here.c = blocks[2];
     here.bias = blocks[3];
     here.sums = blocks[3];
+    here.scaleA = here.scaleB = reinterpret_cast<const float *>(blocks[3]);
     here.aux = blocks[4];
-    if (p.hasEpilogue())
+    if (hasAddresses(p))
       MERAK_RETURN_IF_ERROR(prepared.setAddresses(p, here));
     return bench_.time([&](Stream stream) {
       return api_->check(static_cast<cublasStatus_t>(start(
@@ -417,7 +436,7 @@ Status Blas::run(const Matmul &problem, const MatmulCall &call, void *workspace,
   if (!prepared)
     return Status::error("cuBLASLt has no algorithm")
         .withContext(describe(problem));
-  if (problem.hasEpilogue())
+  if (hasAddresses(problem))
     MERAK_RETURN_IF_ERROR(prepared->setAddresses(problem, call));
   // What a heuristic proposes may be refused after all, then the next one's
   // turn has come; a refusal has enqueued nothing.

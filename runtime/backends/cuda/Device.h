@@ -119,8 +119,9 @@ public:
   virtual Status matmul(const Matmul &problem, const MatmulCall &call,
                         void *workspace, Stream stream) = 0;
   // Whether the library has a kernel for the product's epilogue, with these
-  // operands, that is not slower than the plain product and the rest; `matmul`
-  // may be called with it only then.
+  // operands, that is not slower than the plain product and the rest; or for
+  // the product of factors of 8 bits. `matmul` may be called with them only
+  // then.
   virtual Result<bool> takes(const Matmul &problem, const MatmulCall &call,
                              const RestOf &rest) = 0;
   // A library's kernel for the whole operation; null where there is none.

@@ -2,6 +2,7 @@
 // letter in all operands, integers, f64) through a kernel of our own.
 #include "runtime/backends/cpu/Epilogue.h"
 #include "runtime/backends/cpu/Requests.h"
+#include "runtime/backends/cpu/RoundedOperand.h"
 #include "runtime/backends/cuda/Kernel.h"
 #include "runtime/backends/cuda/Matmul.h"
 #include "runtime/core/DType.h"
@@ -9,6 +10,8 @@
 #include <fmt/format.h>
 
 namespace merak::cuda {
+
+using runtime::Float8;
 
 namespace {
 
@@ -39,15 +42,79 @@ KernelResult createDirect(Request &request, const cpu::Problem &problem,
   });
 }
 
+// A factor that is rounded to 8 bits, into a dense copy: as these bits, or as
+// what they stand for.
+class Rounder {
+public:
+  Rounder() = default;
+  Rounder(Request &request, const Float8 &type, const View &from,
+          const View &to, bool bits) {
+    constexpr int64_t kPieces = 1024, kPiece = 4096;
+    Nest nest(from.shape, {from.strides});
+    nest.sortBy(0);
+    largest_.from = ref(from);
+    largest_.loops = makeLoops<1>(request, nest);
+    const int64_t count = largest_.loops.count;
+    largest_.pieces =
+        std::clamp<int64_t>((count + kPiece - 1) / kPiece, 1, kPieces);
+    largest_.pieceSize = (count + largest_.pieces - 1) / largest_.pieces;
+    const CopyArgs copy = makeCopy(request, from, to, false);
+    round_.from = copy.from;
+    round_.to = copy.to;
+    round_.loops = copy.loops;
+    round_.type = type;
+    round_.bits = bits;
+    round_.pieces = largest_.pieces;
+  }
+  uint64_t workspace() const {
+    return alignUp(uint64_t(largest_.pieces) * sizeof(uint32_t)) +
+           alignUp(sizeof(float));
+  }
+  // Where the inverse of the scale is going to be.
+  float *reserve(Launcher &launcher) {
+    largest_.largest = launcher.workspace<uint32_t>(uint64_t(largest_.pieces));
+    round_.largest = largest_.largest;
+    return round_.inverse = launcher.workspace<float>(1);
+  }
+  Status run(Launcher &launcher, void *from, void *to) {
+    largest_.from.data = round_.from.data = static_cast<char *>(from);
+    round_.to.data = static_cast<char *>(to);
+    MERAK_RETURN_IF_ERROR(launcher.rows<KernelId::Largest>(
+        largest_, largest_.pieces, kTileThreads));
+    return launcher.items<KernelId::Round>(round_, round_.loops.count);
+  }
+
+private:
+  LargestArgs largest_;
+  RoundArgs round_;
+};
+
+// To which 8 bits a product's factors are rounded, and whether these are
+// multiplied or what they stand for.
+struct Rounds {
+  std::array<Float8, 2> types;
+  bool bits = false;
+};
+
+Eight eightOf(const Float8 &type) {
+  return type == runtime::kE4M3 ? Eight::E4M3 : Eight::E5M2;
+}
+
 class Product : public Kernel {
 public:
   Product(Request &request, const cpu::Problem &problem, double alpha,
           planpb::DType ab, planpb::DType c, int forced,
-          const cpu::Epilogue &epilogue)
-      : plan_(planMatmul(problem, typeOf(ab), typeOf(c), forced)),
-        alpha_(static_cast<float>(alpha)), epilogue_(epilogue) {
+          const cpu::Epilogue &epilogue,
+          const std::optional<Rounds> &rounds = std::nullopt)
+      : plan_(planMatmul(problem, typeOf(ab), typeOf(c), forced,
+                         rounds && rounds->bits)),
+        alpha_(static_cast<float>(alpha)), epilogue_(epilogue),
+        rounds_(rounds) {
+    if (rounds_ && rounds_->bits)
+      takesEight_ = toEight(plan_, eightOf(rounds_->types[0]),
+                            eightOf(rounds_->types[1]));
     const Matmul &whole = plan_.product;
-    if (hasRaggedExtents(whole) &&
+    if (!whole.isEight() && hasRaggedExtents(whole) &&
         double(whole.m) * whole.n * whole.k * whole.batch >= kLeastCut)
       cutRaggedExtents(plan_);
     fast_ = epilogue.any() &&
@@ -66,8 +133,14 @@ public:
       strided.shape = plan_.copyShape[o];
       strided.strides = plan_.copyStrides[o];
       View dense = denseView(strided);
-      dense.dtype = o == 2 ? c : ab;
+      const bool bits = rounds_ && rounds_->bits;
+      dense.dtype = o == 2 ? c : bits ? planpb::U8 : ab;
       elementSize_[o] = runtime::dtypeSize(dense.dtype);
+      if (rounds_ && o < 2) {
+        rounders_[o] =
+            Rounder(request, rounds_->types[size_t(o)], strided, dense, bits);
+        workspace += rounders_[o].workspace();
+      }
       copies_[o] = o == 2 ? makeCopy(request, dense, strided, adds)
                           : makeCopy(request, strided, dense, false);
       bytes_[o] = denseBytes(dense);
@@ -77,6 +150,10 @@ public:
     all_ = makeLoops<1>(request, Nest(out.shape, {out.strides}));
   }
 
+  // Whether the shapes allow a product of 8 bits; the library decides when it
+  // runs.
+  bool takesEight() const { return takesEight_; }
+
   // From now on the product also writes the sums of a factor, if it can; see
   // addSums.
   bool takeSums(int summed, const Nest &kept, int64_t length) {
@@ -85,7 +162,8 @@ public:
   }
 
   // Without an epilogue, or with one that the library does itself; `finished`
-  // says whether it did. `rest`: what is to do otherwise.
+  // says whether it did. `rest`: what is to do otherwise. Of a product of 8
+  // bits whether the library has it; nothing is done otherwise.
   Status run(const KernelCall &call, Launcher &launcher, bool &finished,
              const RestOf &rest, void *sums = nullptr) {
     finished = false;
@@ -95,17 +173,16 @@ public:
     char *data[3] = {static_cast<char *>(call.inputs[0].data),
                      static_cast<char *>(call.inputs[1].data),
                      static_cast<char *>(call.outputs[0].data)};
-    void *const out = data[2];
+    char *const given[3] = {data[0], data[1], data[2]};
+    const float *scales[2] = {nullptr, nullptr};
     for (int o = 0; o < 3; ++o) {
-      if (!plan_.copied[o])
-        continue;
-      char *dense = launcher.workspace(bytes_[o]);
-      if (o < 2)
-        MERAK_RETURN_IF_ERROR(runCopy(launcher, copies_[o], data[o], dense));
-      data[o] = dense;
+      if (plan_.copied[o])
+        data[o] = launcher.workspace(bytes_[o]);
+      if (rounds_ && o < 2)
+        scales[o] = rounders_[o].reserve(launcher);
     }
     void *blas = launcher.workspace(kMatmulWorkspace);
-    for (const MatmulPlan::Step &step : plan_.steps) {
+    auto callOf = [&](const MatmulPlan::Step &step) {
       auto at = [&](int o) {
         return data[o] + step.offsets[o] * elementSize_[o];
       };
@@ -115,6 +192,27 @@ public:
       product.c = at(2);
       product.alpha = alpha_;
       product.beta = step.adds || (call.accumulate && !plan_.copied[2]) ? 1 : 0;
+      if (plan_.product.isEight()) {
+        product.scaleA = scales[plan_.swapped ? 1 : 0];
+        product.scaleB = scales[plan_.swapped ? 0 : 1];
+      }
+      return product;
+    };
+    if (takesEight_) {
+      auto taken = launcher.device.takes(plan_.of(plan_.steps.front()),
+                                         callOf(plan_.steps.front()), {});
+      if (!taken)
+        return taken.status();
+      if (!*taken)
+        return {};
+    }
+    for (int o = 0; o < 2; ++o)
+      if (plan_.copied[o])
+        MERAK_RETURN_IF_ERROR(
+            rounds_ ? rounders_[o].run(launcher, given[o], data[o])
+                    : runCopy(launcher, copies_[o], given[o], data[o]));
+    for (const MatmulPlan::Step &step : plan_.steps) {
+      MatmulCall product = callOf(step);
       if (fast_ && (summed_ || !call.accumulate)) {
         product.sums = sums;
         MERAK_RETURN_IF_ERROR(
@@ -125,7 +223,8 @@ public:
       }
       MERAK_RETURN_IF_ERROR(launcher.multiply(plan_.of(step), product, blas));
     }
-    return plan_.copied[2] ? runCopy(launcher, copies_[2], data[2], out)
+    finished = takesEight_;
+    return plan_.copied[2] ? runCopy(launcher, copies_[2], data[2], given[2])
                            : Status();
   }
 
@@ -169,12 +268,35 @@ private:
   MatmulPlan plan_;
   float alpha_;
   cpu::Epilogue epilogue_;
+  std::optional<Rounds> rounds_;
+  Rounder rounders_[2];
   Matmul product_; // the plan's, with the epilogue
-  bool fast_ = false, summed_ = false;
+  bool fast_ = false, summed_ = false, takesEight_ = false;
   CopyArgs copies_[3];
   Loops<1> all_;
   uint64_t bytes_[3] = {0, 0, 0};
   int64_t elementSize_[3] = {0, 0, 0};
+};
+
+// The product of factors that are rounded to 8 bits: in these, where the
+// library has it, or of the same numbers in the type they came in, which holds
+// them.
+class Rounded : public Kernel {
+public:
+  Rounded(std::unique_ptr<Product> eight, std::unique_ptr<Product> wide)
+      : eight_(std::move(eight)), wide_(std::move(wide)) {
+    workspace = std::max(eight_->workspace, wide_->workspace);
+  }
+  Status run(const KernelCall &call, Launcher &launcher) override {
+    Launcher part = launcher; // both use the same workspace
+    bool finished = false;
+    if (eight_->takesEight())
+      MERAK_RETURN_IF_ERROR(eight_->run(call, part, finished, {}));
+    return finished ? Status() : wide_->run(call, launcher);
+  }
+
+private:
+  std::unique_ptr<Product> eight_, wide_;
 };
 
 // A kernel that multiplies; `matmul`: the same, if it is a product of the BLAS,
@@ -269,15 +391,33 @@ Result<Multiply> createProduct(Request &request,
   if (!request.ok())
     return request.status();
   const bool products = problem.m.count() > 1 || problem.n.count() > 1;
-  if (!real || !products)
+  const auto types = cpu::readRounds(request);
+  request.expect(!types || real, "expected factors of floats to round");
+  if (!request.ok())
+    return request.status();
+  if (!real || (!products && !types))
     return asMultiply(createDirect(request, problem, alpha));
   if (problem.elements() == 0)
     return asMultiply(
         makeKernel([](const KernelCall &, Launcher &) { return Status(); }));
-  // Both factors have one type, and the result that type or f32.
-  const planpb::DType ab = a == b ? a : planpb::F32;
+  // Both factors have one type, and the result that type or f32. What is
+  // rounded to 8 bits may leave the range of f16.
+  const bool wide = types && a == planpb::F16;
+  const planpb::DType ab = a == b && !wide ? a : planpb::F32;
   const planpb::DType c = out == ab ? out : planpb::F32;
   const int forced = (a != ab ? 1 : 0) | (b != ab ? 2 : 0) | (out != c ? 4 : 0);
+  if (types) {
+    auto make = [&](bool bits) {
+      return std::make_unique<Product>(request, problem, alpha, ab, c,
+                                       forced | 3, cpu::Epilogue(),
+                                       Rounds{*types, bits});
+    };
+    auto eight = make(true), other = make(false);
+    if (!request.ok())
+      return request.status();
+    return asMultiply(std::unique_ptr<Kernel>(
+        std::make_unique<Rounded>(std::move(eight), std::move(other))));
+  }
   auto product = std::make_unique<Product>(request, problem, alpha, ab, c,
                                            forced, epilogue);
   if (!request.ok())

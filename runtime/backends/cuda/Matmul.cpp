@@ -115,9 +115,11 @@ std::optional<Choice> best(const Problem &p) {
 }
 
 // Replaces an operand by a dense copy, its groups one after the other.
-void densify(Problem &p, int operand, MatmulPlan &plan) {
+void densify(Problem &p, int operand, MatmulPlan &plan, bool sumsLast) {
   Nest *groups[3] = {&p.batch, operand == 1 ? &p.k : &p.m,
                      operand == 0 ? &p.k : &p.n};
+  if (operand == 1 && sumsLast)
+    std::swap(groups[1], groups[2]);
   std::vector<int64_t> &shape = plan.copyShape[operand];
   std::vector<int64_t> &strides = plan.copyStrides[operand];
   shape.clear();
@@ -148,7 +150,8 @@ int64_t operandElements(const Problem &p, int operand) {
 
 } // namespace
 
-MatmulPlan planMatmul(const Problem &problem, Type ab, Type c, int forced) {
+MatmulPlan planMatmul(const Problem &problem, Type ab, Type c, int forced,
+                      bool sumsLast) {
   // The cheapest set of copies with which few enough products are left; with
   // all three copied there is a single one.
   MatmulPlan plan;
@@ -162,7 +165,7 @@ MatmulPlan planMatmul(const Problem &problem, Type ab, Type c, int forced) {
     int64_t copied = 0;
     for (int operand = 0; operand < 3; ++operand)
       if (set >> operand & 1) {
-        densify(p, operand, attempt);
+        densify(p, operand, attempt, sumsLast);
         copied += operandElements(p, operand);
       }
     merge(p);
@@ -265,6 +268,23 @@ void cutRaggedExtents(MatmulPlan &plan) {
   cut(summedOf(plan.product), &Step::k, true);
   cut(rowsOf(plan.product), &Step::m, false);
   cut(columnsOf(plan.product), &Step::n, false);
+}
+
+bool toEight(MatmulPlan &plan, Eight first, Eight second) {
+  constexpr int64_t kBytes = 16;
+  Matmul &p = plan.product;
+  p.a8 = plan.swapped ? second : first;
+  p.b8 = plan.swapped ? first : second;
+  const int64_t c = p.c == Type::F32 ? 4 : 2;
+  bool fits = !plan.steps.empty() && plan.copied[0] && plan.copied[1] &&
+              p.transA && !p.transB;
+  for (int64_t size : {p.m, p.n, p.k, p.lda, p.ldb, p.strideA, p.strideB,
+                       p.ldc * c, p.strideC * c})
+    fits = fits && size % kBytes == 0;
+  for (const MatmulPlan::Step &step : plan.steps)
+    fits = fits && step.offsets[0] % kBytes == 0 &&
+           step.offsets[1] % kBytes == 0 && step.offsets[2] * c % kBytes == 0;
+  return fits;
 }
 
 bool addEpilogue(const MatmulPlan &plan, const cpu::Epilogue &epilogue,

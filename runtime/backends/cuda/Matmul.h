@@ -13,6 +13,9 @@
 
 namespace merak::cuda {
 
+// Of a factor in 8 bits, which is multiplied by a number on the device besides.
+enum class Eight : uint8_t { No, E4M3, E5M2 };
+
 // C = alpha op(A) op(B) + beta C, column major as BLAS has it: element (i, j)
 // of a matrix lies at i + j * ld. op(A) is m x k, op(B) k x n, C m x n.
 struct Matmul {
@@ -22,6 +25,7 @@ struct Matmul {
   int64_t batch = 1;
   int64_t strideA = 0, strideB = 0, strideC = 0; // elements
   Type ab = Type::F32, c = Type::F32;
+  Eight a8 = Eight::No, b8 = Eight::No; // both or none: `ab` does not count
   // What is done to a single product (batch 1) before it is written: a bias for
   // each row of C; GELU's tanh form, its argument written to `aux` with `keep`;
   // or a product with GELU's slope at `aux`. Element (i, j) of aux lies at
@@ -34,6 +38,10 @@ struct Matmul {
   bool hasEpilogue() const {
     return biased || gelu || gradient || sumsA || sumsB;
   }
+  bool isEight() const { return a8 != Eight::No; }
+  int64_t factorBytes() const {
+    return isEight() ? 1 : ab == Type::F32 ? 4 : 2;
+  }
   bool operator==(const Matmul &) const = default;
 };
 // Batches beyond are cut: they are a dimension of the library's grids.
@@ -42,6 +50,7 @@ struct MatmulCall {
   const void *a = nullptr, *b = nullptr;
   void *c = nullptr;
   float alpha = 1, beta = 0;
+  const float *scaleA = nullptr, *scaleB = nullptr; // of factors in 8 bits
   const void *bias = nullptr;
   void *aux = nullptr;
   void *sums = nullptr;
@@ -110,8 +119,13 @@ bool addSums(const MatmulPlan &plan, int summed, const cpu::Nest &kept,
 
 // Requires output elements. An empty sum gives a plan without steps.
 // `ab`, `c`: types of the factors and the result in the products; operands in
-// the bit set `forced` are copied in any case.
+// the bit set `forced` are copied in any case. `sumsLast`: copies of factors
+// have what is summed over as their last dimension.
 MatmulPlan planMatmul(const cpu::Problem &problem, Type ab, Type c,
-                      int forced = 0);
+                      int forced = 0, bool sumsLast = false);
+
+// The product of factors of 8 bits, both copied with what is summed last. False
+// if the library's kernels, which move 16 bytes at once, do not take it.
+bool toEight(MatmulPlan &plan, Eight first, Eight second);
 
 } // namespace merak::cuda

@@ -13,19 +13,19 @@
 namespace merak::cuda {
 
 Status Launcher::multiply(Matmul product, MatmulCall call, void *memory) {
-  auto after = [](const void *data, int64_t elements, Type type) {
-    return static_cast<const char *>(data) +
-           elements * (type == Type::F32 ? 4 : 2);
+  auto after = [](const void *data, int64_t elements, int64_t bytes) {
+    return static_cast<const char *>(data) + elements * bytes;
   };
   int64_t left = product.batch;
   while (left > kMaxBatch) {
     product.batch = kMaxBatch;
     MERAK_RETURN_IF_ERROR(device.matmul(product, call, memory, stream));
     left -= kMaxBatch;
-    call.a = after(call.a, kMaxBatch * product.strideA, product.ab);
-    call.b = after(call.b, kMaxBatch * product.strideB, product.ab);
-    call.c = const_cast<char *>(
-        after(call.c, kMaxBatch * product.strideC, product.c));
+    const int64_t bytes = product.factorBytes();
+    call.a = after(call.a, kMaxBatch * product.strideA, bytes);
+    call.b = after(call.b, kMaxBatch * product.strideB, bytes);
+    call.c = const_cast<char *>(after(call.c, kMaxBatch * product.strideC,
+                                      product.c == Type::F32 ? 4 : 2));
   }
   product.batch = left;
   return device.matmul(product, call, memory, stream);

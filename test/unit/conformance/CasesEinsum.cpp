@@ -19,7 +19,11 @@ Equation split(const std::string &text) {
           text.substr(arrow + 2)};
 }
 
+Tensors roundedFirst(const Case &c);
+
 Tensors naive(const Case &c) {
+  if (c.attrs.count("rounds"))
+    return roundedFirst(c);
   Equation e = split(c.attrs.at("equation"));
   double alpha = c.attrs.count("alpha") ? std::stod(c.attrs.at("alpha")) : 1.0;
   // The letters with their sizes and their steps in a, b and out.
@@ -111,6 +115,73 @@ Tensors finished(const Case &c) {
   if (gelu == "keep")
     out.push_back(before);
   return out;
+}
+
+// Of a number between two of the type's that which is nearer, in the middle the
+// even one, by looking at all of them.
+double rounded(double value, const std::vector<double> &numbers) {
+  if (!std::isfinite(value))
+    return NAN;
+  const double size = std::fabs(value);
+  size_t above = 0;
+  while (above + 1 < numbers.size() && numbers[above] < size)
+    ++above;
+  size_t best = above;
+  if (above > 0) {
+    const double up = numbers[above] - size, down = size - numbers[above - 1];
+    best -= down < up || (down == up && above % 2 == 1);
+  }
+  return std::copysign(numbers[best], value);
+}
+
+// The numbers from 0 on of a type with so many digits after the first.
+std::vector<double> numbersOf(const std::string &type) {
+  const int digits = type == "e4m3" ? 3 : 2, least = type == "e4m3" ? -6 : -14;
+  const double most = type == "e4m3" ? 448 : 57344;
+  std::vector<double> numbers;
+  for (int i = 0; i < 1 << digits; ++i)
+    numbers.push_back(std::ldexp(i, least - digits));
+  for (int exponent = least; numbers.back() < most; ++exponent)
+    for (int i = 0; i < 1 << digits && numbers.back() < most; ++i)
+      numbers.push_back(std::ldexp(1 + std::ldexp(i, -digits), exponent));
+  return numbers;
+}
+
+// The product of factors that are rounded with the largest power of two that
+// leaves them in the range.
+Tensors roundedFirst(const Case &c) {
+  Case exact = c;
+  exact.attrs.erase("rounds");
+  const std::string &types = c.attrs.at("rounds");
+  for (int o : {0, 1}) {
+    const std::vector<double> numbers =
+        numbersOf(o == 0 ? types.substr(0, 4) : types.substr(5));
+    double largest = 0, scale = 1;
+    for (double value : c.inputs[o].v)
+      largest =
+          std::isfinite(value) ? std::max(largest, std::fabs(value)) : INFINITY;
+    if (largest > 0 && std::isfinite(largest)) {
+      while (largest * scale > numbers.back())
+        scale /= 2;
+      while (largest * scale * 2 <= numbers.back())
+        scale *= 2;
+    }
+    for (double &value : exact.inputs[o].v)
+      value = rounded(value * scale, numbers) / scale;
+  }
+  return naive(exact);
+}
+
+// Factors of many magnitudes, so that some numbers are the least there are.
+Case round(Case c, const char *types) {
+  c.name += fmt::format(" rounds {}", types);
+  c.attrs["rounds"] = types;
+  for (int o : {0, 1})
+    for (int64_t i = 0; i < c.inputs[o].size(); ++i)
+      c.inputs[o].v[i] = std::ldexp(c.inputs[o].v[i], int(-(i * 7 % 25)));
+  for (int o : {0, 1})
+    roundToType(c.inputs[o]);
+  return c;
 }
 
 Case finish(Case c, const Shape &bias, const std::string &gelu) {
@@ -255,6 +326,46 @@ std::vector<Case> einsumCases() {
   cases.push_back(withSums(
       make("hbtd,btc->hdc", {{'b', 2}, {'t', 5}, {'h', 3}, {'d', 8}, {'c', 6}}),
       0));
+  // Of factors in 8 bits: in sizes that libraries take, and others; with all
+  // that a product does besides; of zeros, and of what is not finite.
+  for (const auto &[types, equation] : {std::pair("e4m3,e4m3", "btk,kn->btn"),
+                                        std::pair("e5m2,e4m3", "btn,kn->btk"),
+                                        std::pair("e4m3,e5m2", "btk,btn->kn"),
+                                        std::pair("e4m3,e5m2", "btk,btn->nk")})
+    for (int64_t size : {16, 7}) {
+      const Case product =
+          make(equation, {{'b', 2}, {'t', size}, {'k', 3 * size}, {'n', 16}});
+      cases.push_back(round(product, types));
+      if (std::string(equation) == "btk,btn->kn")
+        for (int which : {0, 1})
+          cases.push_back(withSums(round(product, types), which));
+      if (std::string(equation) == "btk,kn->btn")
+        cases.push_back(finish(round(product, types), {16}, "keep"));
+    }
+  cases.push_back(
+      round(make("etk,ekn->etn", {{'e', 3}, {'t', 16}, {'k', 32}, {'n', 16}}),
+            "e4m3,e4m3"));
+  cases.push_back(
+      round(make("bthd,hdc->btc",
+                 {{'b', 2}, {'t', 8}, {'h', 4}, {'d', 8}, {'c', 32}}),
+            "e4m3,e4m3"));
+  cases.push_back(
+      round(make("bth,hc->bct", {{'b', 2}, {'t', 16}, {'h', 16}, {'c', 16}}),
+            "e5m2,e4m3"));
+  cases.push_back(round(make("mk,k->m", {{'m', 33}, {'k', 48}}), "e4m3,e4m3"));
+  cases.push_back(round(make("k,k->", {{'k', 48}}), "e4m3,e4m3"));
+  cases.push_back(
+      round(make("mk,kn->mn", {{'m', 5}, {'k', 0}, {'n', 7}}), "e4m3,e4m3"));
+  for (double odd : {0.0, double(INFINITY), double(NAN)}) {
+    Case c = round(make("mk,kn->mn", {{'m', 16}, {'k', 16}, {'n', 16}}),
+                   "e5m2,e4m3");
+    c.name += fmt::format(" with {}", odd);
+    c.inputs[0].v[37] = odd;
+    c.inputs[0].v[38] = -6e4; // beyond the range without a scale
+    if (odd == 0)
+      std::fill(c.inputs[1].v.begin(), c.inputs[1].v.end(), 0);
+    cases.push_back(c);
+  }
   // Products that end with a bias, GELU, or its slope; rows of 16 begin where
   // libraries want them, rows of 5 do not.
   for (int64_t n : {5, 16})

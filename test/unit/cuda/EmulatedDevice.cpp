@@ -384,6 +384,21 @@ Status rehearse(const Rest &rest, Stream stream) {
 
 } // namespace
 
+// What cuBLASLt 13 says of factors of 8 bits on Hopper: both lie along what is
+// summed, and all moves are of 16 bytes.
+static bool supportsEight(const Matmul &p, const MatmulCall &call) {
+  const int64_t c = p.c == Type::F32 ? 4 : 2;
+  bool fits = p.transA && !p.transB && p.b8 != Eight::No && call.scaleA &&
+              call.scaleB && !(p.a8 == Eight::E5M2 && p.b8 == Eight::E5M2) &&
+              (p.c == Type::F32 || p.c == Type::BF16);
+  for (int64_t size : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc * c, p.strideA,
+                       p.strideB, p.strideC * c})
+    fits = fits && size % 16 == 0;
+  for (const void *address : {call.a, call.b, (const void *)call.c})
+    fits = fits && isAligned(address, 16);
+  return fits;
+}
+
 Result<bool> EmulatedDevice::takes(const Matmul &p, const MatmulCall &call,
                                    const RestOf &rest) {
   if (rest && emulation_.seed == 0)
@@ -396,7 +411,7 @@ Result<bool> EmulatedDevice::takes(const Matmul &p, const MatmulCall &call,
                           (p.gelu && p.gradient) || (p.keep && !p.gelu) ||
                           (call.aux && (p.ldAux < p.m || p.ldAux % 8))))
     return Status::error("an epilogue that cuBLASLt does not have");
-  return emulation_.epilogues;
+  return emulation_.epilogues && (!p.isEight() || supportsEight(p, call));
 }
 
 namespace {
@@ -411,7 +426,8 @@ Status EmulatedDevice::matmul(const Matmul &p, const MatmulCall &call,
     return Status::error("a product without workspace");
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.batch < 1 || p.batch > kMaxBatch ||
       p.lda < (p.transA ? p.k : p.m) || p.ldb < (p.transB ? p.n : p.k) ||
-      p.ldc < p.m || (p.c != p.ab && p.c != Type::F32))
+      p.ldc < p.m || (p.isEight() && !supportsEight(p, call)) ||
+      (!p.isEight() && p.c != p.ab && p.c != Type::F32))
     return Status::error("a product that cuBLASLt refuses");
   return enqueue(stream, [=] { return multiply(p, call); });
 }
@@ -419,18 +435,29 @@ Status EmulatedDevice::matmul(const Matmul &p, const MatmulCall &call,
 namespace {
 
 Status multiply(const Matmul &p, const MatmulCall &call) {
-  const Ref a{static_cast<char *>(const_cast<void *>(call.a)), p.ab};
-  const Ref b{static_cast<char *>(const_cast<void *>(call.b)), p.ab};
+  // Numbers of 8 bits are multiplied as they are, their sum by both scales.
+  struct Factor {
+    Ref ref;
+    Eight eight;
+    float at(int64_t i) const {
+      return eight == Eight::No
+                 ? load<float>(ref, i)
+                 : runtime::float8ToFloat(eight == Eight::E4M3 ? runtime::kE4M3
+                                                               : runtime::kE5M2,
+                                          slot<uint8_t>(ref, i));
+    }
+  };
+  const Factor a{{static_cast<char *>(const_cast<void *>(call.a)), p.ab}, p.a8};
+  const Factor b{{static_cast<char *>(const_cast<void *>(call.b)), p.ab}, p.b8};
+  const double scale =
+      p.isEight() ? double(*call.scaleA) * double(*call.scaleB) : 1;
   const Ref c{static_cast<char *>(call.c), p.c};
   const Ref sums{static_cast<char *>(call.sums), p.c};
   for (int64_t i = 0; i < (p.sumsA ? p.m : p.sumsB ? p.n : 0); ++i) {
     double sum = 0; // overwritten, whatever beta is
     for (int64_t k = 0; k < p.k; ++k)
-      sum +=
-          p.sumsA
-              ? double(load<float>(a, p.transA ? k + i * p.lda : i + k * p.lda))
-              : double(
-                    load<float>(b, p.transB ? i + k * p.ldb : k + i * p.ldb));
+      sum += p.sumsA ? double(a.at(p.transA ? k + i * p.lda : i + k * p.lda))
+                     : double(b.at(p.transB ? i + k * p.ldb : k + i * p.ldb));
     store<float>(sums, i, static_cast<float>(sum), false);
   }
   for (int64_t t = 0; t < p.batch; ++t)
@@ -438,14 +465,12 @@ Status multiply(const Matmul &p, const MatmulCall &call) {
       for (int64_t i = 0; i < p.m; ++i) {
         double sum = 0;
         for (int64_t k = 0; k < p.k; ++k)
-          sum += double(load<float>(a, t * p.strideA + (p.transA
-                                                            ? k + i * p.lda
-                                                            : i + k * p.lda))) *
-                 double(load<float>(b, t * p.strideB + (p.transB
-                                                            ? j + k * p.ldb
-                                                            : k + j * p.ldb)));
+          sum += double(a.at(t * p.strideA +
+                             (p.transA ? k + i * p.lda : i + k * p.lda))) *
+                 double(b.at(t * p.strideB +
+                             (p.transB ? j + k * p.ldb : k + j * p.ldb)));
         const int64_t at = t * p.strideC + i + j * p.ldc;
-        double value = call.alpha * sum;
+        double value = call.alpha * scale * sum;
         if (call.beta != 0)
           value += call.beta * load<float>(c, at);
         float result = static_cast<float>(value);

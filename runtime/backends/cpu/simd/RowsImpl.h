@@ -60,6 +60,25 @@ float rowMax(const float *x, int64_t n) {
   return best;
 }
 
+// Loops that compilers make vectors of.
+uint32_t rowLargestBits(const float *x, int64_t n) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = merak::runtime::floatToBits(x[i]) & 0x7fffffff;
+    most = bits > most ? bits : most;
+  }
+  return most;
+}
+
+void rowRoundToFloat8(float *y, const float *x, int64_t n,
+                      const merak::runtime::Float8 &type, int scale) {
+  const merak::runtime::Float8 own = type;
+  const float by = merak::runtime::powerOfTwo(scale);
+  const float inverse = merak::runtime::powerOfTwo(-scale);
+  for (int64_t i = 0; i < n; ++i)
+    y[i] = merak::runtime::roundToFloat8(own, x[i], by, inverse);
+}
+
 float rowSum(const float *x, int64_t n) {
   return vsum(sumVectors(n, [=](auto at) { return at(x); }));
 }

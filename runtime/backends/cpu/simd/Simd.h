@@ -7,6 +7,8 @@
 // otherwise.
 #pragma once
 
+#include "runtime/core/Float8.h"
+
 #include <cstdint>
 
 namespace merak::cpu {
@@ -77,6 +79,11 @@ struct Simd {
 
   // ---- rows ----
   float (*max)(const float *x, int64_t n);
+  // The largest bits of a magnitude; those of a NaN are above infinity's.
+  uint32_t (*largestBits)(const float *x, int64_t n);
+  // See runtime/core/Float8.h; `scale`: its exponent.
+  void (*roundToFloat8)(float *y, const float *x, int64_t n,
+                        const runtime::Float8 &type, int scale);
   float (*sum)(const float *x, int64_t n);
   float (*dot)(const float *x, const float *y, int64_t n);
   double (*squareSum)(const float *x, int64_t n);

@@ -16,6 +16,8 @@ constexpr Simd makeTable(const char *name) {
           pack,
           multiply,
           rowMax,
+          rowLargestBits,
+          rowRoundToFloat8,
           rowSum,
           rowDot,
           rowSquareSum,

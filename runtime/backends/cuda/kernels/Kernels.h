@@ -6,6 +6,7 @@
 #include "runtime/backends/cuda/kernels/Index.h"
 #include "runtime/backends/cuda/kernels/Move.h"
 #include "runtime/backends/cuda/kernels/Reduce.h"
+#include "runtime/backends/cuda/kernels/Round.h"
 #include "runtime/backends/cuda/kernels/Rows.h"
 #include "runtime/backends/cuda/kernels/Update.h"
 #include "runtime/backends/cuda/kernels/Window.h"
@@ -16,6 +17,8 @@
   X(Fill, FillArgs, fillBody)                                                  \
   X(FillDense, FillDenseArgs, fillDenseBody)                                   \
   X(Combine, CombineArgs, combineBody)                                         \
+  X(Largest, LargestArgs, largestBody)                                         \
+  X(Round, RoundArgs, roundBody)                                               \
   X(Gather, GatherArgs, gatherBody)                                            \
   X(ScatterIds, GatherArgs, scatterIdsBody)                                    \
   X(ScatterLists, GatherArgs, scatterListsBody)                                \
