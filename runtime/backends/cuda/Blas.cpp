@@ -143,12 +143,16 @@ int alignmentOf(const void *address) {
   return static_cast<int>(bits & (~bits + 1));
 }
 
+// Files of choices (Tuning.h) hold it.
 std::vector<int64_t> keyOf(const Matmul &p) {
-  return {p.m,       p.n,           p.k,           p.transA,     p.transB,
-          p.lda,     p.ldb,         p.ldc,         p.batch,      p.strideA,
-          p.strideB, p.strideC,     int64_t(p.ab), int64_t(p.c), p.biased,
-          p.gelu,    p.keep,        p.gradient,    p.ldAux,      p.sumsA,
-          p.sumsB,   int64_t(p.a8), int64_t(p.b8)};
+  std::vector<int64_t> key = {
+      p.m,           p.n,          p.k,      p.transA,  p.transB,  p.lda,
+      p.ldb,         p.ldc,        p.batch,  p.strideA, p.strideB, p.strideC,
+      int64_t(p.ab), int64_t(p.c), p.biased, p.gelu,    p.keep,    p.gradient,
+      p.ldAux,       p.sumsA,      p.sumsB};
+  if (p.isEight())
+    key.insert(key.end(), {int64_t(p.a8), int64_t(p.b8)});
+  return key;
 }
 
 // The least alignment of all operands.

@@ -58,10 +58,12 @@ public:
     largest_.pieces =
         std::clamp<int64_t>((count + kPiece - 1) / kPiece, 1, kPieces);
     largest_.pieceSize = (count + largest_.pieces - 1) / largest_.pieces;
-    const CopyArgs copy = makeCopy(request, from, to, false);
-    round_.from = copy.from;
-    round_.to = copy.to;
-    round_.loops = copy.loops;
+    Nest copy(from.shape, {from.strides, to.strides});
+    copy.sortBy(1);
+    turns_ = turn(copy);
+    round_.from = ref(from);
+    round_.to = ref(to);
+    round_.loops = makeLoops<2>(request, copy);
     round_.type = type;
     round_.bits = bits;
     round_.pieces = largest_.pieces;
@@ -81,12 +83,41 @@ public:
     round_.to.data = static_cast<char *>(to);
     MERAK_RETURN_IF_ERROR(launcher.rows<KernelId::Largest>(
         largest_, largest_.pieces, kTileThreads));
-    return launcher.items<KernelId::Round>(round_, round_.loops.count);
+    if (!turns_)
+      return launcher.items<KernelId::Round>(round_, round_.loops.count);
+    const TurnedMatrix &m = round_.turned;
+    return launcher.rows<KernelId::RoundTurned>(
+        round_,
+        round_.loops.count * TurnedMatrix::tilesOf(m.rows) *
+            TurnedMatrix::tilesOf(m.columns),
+        kTileThreads);
   }
 
 private:
+  // Takes two dimensions out of a copy that turns them: the one along which it
+  // writes, and another one along which it reads.
+  bool turn(Nest &copy) {
+    const size_t last = copy.sizes.size() - 1;
+    if (copy.sizes.empty() || copy.strides[1][last] != 1)
+      return false;
+    for (size_t d = 0; d < last; ++d)
+      if (copy.strides[0][d] == 1 && copy.strides[0][last] != 1 &&
+          copy.sizes[d] > 1) {
+        round_.turned = {copy.sizes[last], copy.sizes[d], copy.strides[0][last],
+                         copy.strides[1][d]};
+        for (size_t taken : {last, d}) {
+          copy.sizes.erase(copy.sizes.begin() + ptrdiff_t(taken));
+          for (std::vector<int64_t> &strides : copy.strides)
+            strides.erase(strides.begin() + ptrdiff_t(taken));
+        }
+        return true;
+      }
+    return false;
+  }
+
   LargestArgs largest_;
   RoundArgs round_;
+  bool turns_ = false;
 };
 
 // To which 8 bits a product's factors are rounded, and whether these are

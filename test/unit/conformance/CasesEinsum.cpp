@@ -352,6 +352,9 @@ std::vector<Case> einsumCases() {
   cases.push_back(
       round(make("bth,hc->bct", {{'b', 2}, {'t', 16}, {'h', 16}, {'c', 16}}),
             "e5m2,e4m3"));
+  // More than a tile of what is turned.
+  cases.push_back(round(make("km,kn->mn", {{'m', 80}, {'k', 144}, {'n', 16}}),
+                        "e4m3,e5m2"));
   cases.push_back(round(make("mk,k->m", {{'m', 33}, {'k', 48}}), "e4m3,e4m3"));
   cases.push_back(round(make("k,k->", {{'k', 48}}), "e4m3,e4m3"));
   cases.push_back(

@@ -395,7 +395,7 @@ static bool supportsEight(const Matmul &p, const MatmulCall &call) {
                        p.strideB, p.strideC * c})
     fits = fits && size % 16 == 0;
   for (const void *address : {call.a, call.b, (const void *)call.c})
-    fits = fits && isAligned(address, 16);
+    fits = fits && reinterpret_cast<uintptr_t>(address) % 16 == 0;
   return fits;
 }
 

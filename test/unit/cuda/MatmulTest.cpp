@@ -286,6 +286,44 @@ TEST(CudaMatmul, RaggedExtentsAreCut) {
   EXPECT_GT(sums, 50);
 }
 
+// Factors of 8 bits lie along what is summed over, whichever way they came; what
+// is no multiple of 16 is not for the library.
+TEST(CudaMatmul, FactorsOfEightBits) {
+  for (const char *equation :
+       {"btk,kn->btn", "btn,kn->btk", "btk,btn->kn", "btk,btn->nk"})
+    for (int64_t b : {1, 3})
+      for (int64_t size : {16, 24, 48}) {
+        std::map<char, int64_t> sizes = {
+            {'b', b}, {'t', 16}, {'k', size}, {'n', 32}};
+        const std::string text = equation;
+        std::vector<std::vector<int64_t>> shapes(1);
+        for (char c : text)
+          if (sizes.count(c))
+            shapes.back().push_back(sizes[c]);
+          else if (c != '>')
+            shapes.emplace_back();
+        MatmulPlan plan = planMatmul(problemOf(text, shapes), Type::BF16,
+                                     Type::F32, 3, /*sumsLast=*/true);
+        const bool takes = toEight(plan, Eight::E5M2, Eight::E4M3);
+        const Matmul &p = plan.product;
+        EXPECT_EQ(takes, size % 16 == 0) << equation << " " << size;
+        EXPECT_EQ(plan.steps.size(), 1u);
+        EXPECT_TRUE(p.transA && !p.transB) << equation;
+        EXPECT_EQ(p.lda, p.k);
+        EXPECT_EQ(p.ldb, p.k);
+        EXPECT_EQ(p.a8, plan.swapped ? Eight::E4M3 : Eight::E5M2);
+        EXPECT_EQ(p.b8, plan.swapped ? Eight::E5M2 : Eight::E4M3);
+      }
+  // Loops outside of the product begin at multiples of 16 bytes, too.
+  MatmulPlan plan = planMatmul(
+      problemOf("etk,ekn->ten", {{3, 16, 32}, {3, 32, 16}, {16, 3, 16}}),
+      Type::BF16, Type::BF16, 3, true);
+  EXPECT_TRUE(toEight(plan, Eight::E4M3, Eight::E4M3));
+  EXPECT_EQ(plan.product.batch, 3);
+  plan.product.ldc += 4;
+  EXPECT_FALSE(toEight(plan, Eight::E4M3, Eight::E4M3));
+}
+
 // The products of a transformer block end with their bias and GELU; those that
 // cuBLASLt could not end so are left alone.
 TEST(CudaMatmul, EpiloguesOfATransformer) {

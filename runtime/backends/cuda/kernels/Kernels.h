@@ -19,6 +19,7 @@
   X(Combine, CombineArgs, combineBody)                                         \
   X(Largest, LargestArgs, largestBody)                                         \
   X(Round, RoundArgs, roundBody)                                               \
+  X(RoundTurned, RoundArgs, roundTurnedBody)                                   \
   X(Gather, GatherArgs, gatherBody)                                            \
   X(ScatterIds, GatherArgs, scatterIdsBody)                                    \
   X(ScatterLists, GatherArgs, scatterListsBody)                                \
