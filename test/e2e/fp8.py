@@ -231,7 +231,6 @@ def trained(tools, tag, mesh, options, precision="fp8", model="gpt2-tiny"):
 # Mesh, and two sets of options.
 SAME = {
     "zero": ("dp=2", [], ["--zero=1"]),
-    "stored": ("dp=2", [], ["--zero=2"]),
     "buckets": ("dp=2", ["--grad-bucket=0"], ["--grad-bucket=auto"]),
     "converted": ("tp=2", ["--cast-weights=step"], ["--cast-weights=use"]),
 }

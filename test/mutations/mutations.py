@@ -93,10 +93,10 @@ MUTATIONS = [
     Mutation("last product in 8 bits", "passes/Graph/RoundProducts.cpp",
              "if (!multiplied.contains(product))", "if (false)",
              ["fp8.py", "numbers mlp-ce"]),
-    # Values beyond 1.75 times a power of two are cut off.
-    Mutation("scale of 8 bits", "runtime/core/Float8.h",
-             "type.mostExponent - exponent - fits;",
-             "type.mostExponent - exponent;",
+    # Both factors in the type of the first.
+    Mutation("second type of 8 bits", "runtime/backends/cpu/Einsum.cpp",
+             "b_(types[1], ScratchSlot::RoundedB, inputs[1]),",
+             "b_(types[0], ScratchSlot::RoundedB, inputs[1]),",
              ["fp8.py", "numbers mlp-ce"]),
     # A part of the queries takes itself for the first one.
     Mutation("causal offset", "passes/Lowering/LibraryCalls.cpp",

@@ -286,8 +286,8 @@ TEST(CudaMatmul, RaggedExtentsAreCut) {
   EXPECT_GT(sums, 50);
 }
 
-// Factors of 8 bits lie along what is summed over, whichever way they came; what
-// is no multiple of 16 is not for the library.
+// Factors of 8 bits lie along what is summed over, whichever way they came;
+// what is no multiple of 16 is not for the library.
 TEST(CudaMatmul, FactorsOfEightBits) {
   for (const char *equation :
        {"btk,kn->btn", "btn,kn->btk", "btk,btn->kn", "btk,btn->nk"})
@@ -322,6 +322,73 @@ TEST(CudaMatmul, FactorsOfEightBits) {
   EXPECT_EQ(plan.product.batch, 3);
   plan.product.ldc += 4;
   EXPECT_FALSE(toEight(plan, Eight::E4M3, Eight::E4M3));
+}
+
+class EightBits : public EmulatedDevice {
+public:
+  explicit EightBits(bool has) : EmulatedDevice({.epilogues = has}) {}
+  using EmulatedDevice::launch;
+  Status launch(KernelId kernel, Grid grid, const void *args,
+                Stream stream) override {
+    turned += kernel == KernelId::RoundTurned;
+    return EmulatedDevice::launch(kernel, grid, args, stream);
+  }
+  Status matmul(const Matmul &problem, const MatmulCall &call, void *workspace,
+                Stream stream) override {
+    ++(problem.isEight() ? eight : wide);
+    return EmulatedDevice::matmul(problem, call, workspace, stream);
+  }
+  int eight = 0, wide = 0, turned = 0;
+};
+
+// A library that has them multiplies numbers of 8 bits, in which a weight is
+// turned; one that has none, and sizes that are no multiples of 16, the same
+// numbers in wider types. Both give the same.
+TEST(CudaMatmul, MultipliesEightBitsWhereItCan) {
+  for (int64_t k : {32, 40}) {
+    std::vector<float> a(size_t(16 * k)), b(size_t(k * 48)), results[2];
+    std::mt19937 random(3);
+    for (std::vector<float> *values : {&a, &b})
+      for (float &value : *values)
+        value = float(int(random() % 401) - 200) / 64;
+    for (bool has : {true, false}) {
+      std::vector<float> &out = results[has];
+      out.resize(16 * 48);
+      auto device = std::make_shared<EightBits>(has);
+      CudaBackend backend(device);
+      runtime::StreamHandle stream = *backend.createStream();
+      auto viewOf = [](std::vector<float> &values, std::vector<int64_t> shape) {
+        return View{values.data(), planpb::F32, shape,
+                    layout::denseStrides(shape)};
+      };
+      const std::vector<View> in = {viewOf(a, {16, k}), viewOf(b, {k, 48})};
+      const std::vector<View> outs = {viewOf(out, {16, 48})};
+      planpb::Instruction instruction;
+      instruction.set_kind(planpb::Instruction::LIBRARY);
+      instruction.set_op("einsum");
+      (*instruction.mutable_attrs())["equation"] = "tk,kn->tn";
+      (*instruction.mutable_attrs())["rounds"] = "e5m2,e4m3";
+      auto prepared = backend.prepare(instruction, in, outs);
+      ASSERT_TRUE(prepared.ok()) << prepared.status().str();
+      const Status status = backend.run({&instruction,
+                                         prepared->get(),
+                                         in,
+                                         outs,
+                                         {},
+                                         false,
+                                         stream,
+                                         -1,
+                                         false});
+      ASSERT_TRUE(status.ok()) << status.str();
+      ASSERT_TRUE(backend.synchronize(stream).ok());
+      backend.destroyStream(stream);
+      const bool eight = has && k == 32;
+      EXPECT_EQ(device->eight, eight ? 1 : 0);
+      EXPECT_EQ(device->wide, eight ? 0 : 1);
+      EXPECT_EQ(device->turned, eight ? 1 : 0);
+    }
+    EXPECT_EQ(results[0], results[1]); // sums of few digits are exact
+  }
 }
 
 // The products of a transformer block end with their bias and GELU; those that
