@@ -14,13 +14,13 @@ struct Kernel {
   double flops = 0; // floating-point operations
   double bytes = 0; // read and written, each operand once
   std::string dtype = "f32";
-  // Elements of factors that are rounded to 8 bits before ("f8").
-  double rounded = 0;
   // Of a contraction: rows, columns, and what is summed over; 0: not known.
   double m = 0, n = 0, k = 0;
   // How much of its operands is met at each of the device's distances, together
   // 1; empty: nothing is known, all at the middle one.
   std::vector<double> shares;
+  // Elements of factors that are rounded to 8 bits before ("f8").
+  double rounded = 0;
   bool operator==(const Kernel &) const = default;
 };
 

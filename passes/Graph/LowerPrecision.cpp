@@ -475,8 +475,8 @@ private:
     Builder b(model.getContext());
     const std::string as = !requested ? "in f32"
                            : low.isF16()
-                               ? "in f16 and f32, as --precision=fp16 says"
-                               : "in bf16 and f32, as --precision=bf16 says";
+                               ? "in f16 and f32, as --precision says"
+                               : "in bf16 and f32, as --precision says";
     const std::string other = low.isF16() ? "bf16" : "f16";
     const std::string kept =
         "; parameters, checkpoints and states are f32, merak-plan export-onnx "

@@ -19,6 +19,27 @@ func.func @einsum_into_transpose(%x: tensor<8x4xf32>, %w: tensor<4x3xf32>) -> te
   return %1 : tensor<3x8xf32>
 }
 
+// To what operands are rounded stays.
+// CHECK-LABEL: @rounded
+// CHECK-NEXT: train.einsum "ab,cb->ca" %arg0, %arg1 {rounds = [f8E4M3FN, f8E5M2]}
+// CHECK-NEXT: return
+func.func @rounded(%x: tensor<8x4xf32>, %w: tensor<3x4xf32>) -> tensor<3x8xf32> {
+  %0 = train.transpose %w perm [1, 0] : tensor<3x4xf32>
+  %1 = train.einsum "yx,xz->yz" %x, %0 {rounds = [f8E4M3FN, f8E5M2]} : tensor<8x4xf32>, tensor<4x3xf32>
+  %2 = train.transpose %1 perm [1, 0] : tensor<8x3xf32>
+  return %2 : tensor<3x8xf32>
+}
+
+// Nor are its factors taken apart.
+// CHECK-LABEL: @rounded_joined
+// CHECK: train.einsum {{.*}} {rounds = [f8E4M3FN, f8E4M3FN]} : tensor<16x4xf32>, tensor<4x3xf32>
+func.func @rounded_joined(%x: tensor<2x8x4xf32>, %w: tensor<4x3xf32>) -> tensor<2x8x3xf32> {
+  %0 = train.reshape %x : tensor<2x8x4xf32> to tensor<16x4xf32>
+  %1 = train.einsum "ab,bc->ac" %0, %w {rounds = [f8E4M3FN, f8E4M3FN]} : tensor<16x4xf32>, tensor<4x3xf32>
+  %2 = train.reshape %1 : tensor<16x3xf32> to tensor<2x8x3xf32>
+  return %2 : tensor<2x8x3xf32>
+}
+
 // [b,t,c] -> [b*t,c] around a linear layer goes away.
 // CHECK-LABEL: @joined_rows
 // CHECK-NEXT: %[[Y:.*]] = train.einsum "abc,cd->abd" %arg0, %arg1

@@ -34,7 +34,7 @@ module {
 // A model in f16 is trained in it: nothing to warn of, and its own conversions are
 // roundings to f16. Those to bf16 are none.
 // WARN-NOT: the model is in f16
-// WARN: warning: conversions to bf16 ('train.cast') round nothing: what follows is computed in f16 and f32, as --precision=fp16 says
+// WARN: warning: conversions to bf16 ('train.cast') round nothing: what follows is computed in f16 and f32, as --precision says
 // CHECK-LABEL: func.func @model
 module {
   train.parameter @w : tensor<4x4xf16> trainable from <"" at 64 length 32>

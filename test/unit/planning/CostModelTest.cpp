@@ -1,5 +1,6 @@
 // Cluster files and predicted times.
 #include "passes/CostModel/Cost.h"
+#include "passes/CostModel/Describe.h"
 
 #include <gtest/gtest.h>
 
@@ -111,7 +112,7 @@ TEST(Cluster, ContradictionsAreFound) {
             "kinds, nodes, links, collectives, host, rates");
   EXPECT_EQ(with("\"f32\": 6e13", "\"fp8\": 1"),
             "c.json: kinds.big.flops.fp8: unknown type, expected one of bf16, "
-            "f16, f32, f64, i32, i64, i8, u8\n"
+            "f16, f32, f64, f8, i32, i64, i8, u8\n"
             "c.json: kinds.big.flops.f32: missing");
   EXPECT_EQ(with("[1024, 1024, 1024, 0.75]", "[64, 64, 64, 0.75], [1, 2]"),
             "c.json: kinds.big.kernels.matmul.shapes[1]: efficiency 0.75 "
@@ -208,6 +209,30 @@ TEST(Cost, KernelsFollowTheirOwnRates) {
   EXPECT_DOUBLE_EQ(kernelSeconds(device, {"softmax", 0, 1e3}), 1e-6);
   EXPECT_DOUBLE_EQ(kernelSeconds(device, {"softmax", 2e12, 1}), 2);
   EXPECT_DOUBLE_EQ(kernelSeconds(device, {"layer_norm", 0, 3e12}), 1 + 4e-6);
+}
+
+// The product by the rate of f8, else of bf16; rounding its factors, which
+// reads them twice and writes a byte each, before it, unless that was measured
+// with it.
+TEST(Cost, ProductsOfEightBits) {
+  Device device;
+  device.rates = {{"f32", 10}, {"bf16", 100}};
+  device.memoryBandwidth = 1e3;
+  device.launchSeconds = 0.5;
+  Kernel kernel{"einsum", 6000, 1000};
+  const int64_t a[] = {10, 20}, b[] = {20, 30};
+  describeProduct("mk,kn->mn", a, b, kernel);
+  describeRounding(a, b, 2, kernel);
+  EXPECT_EQ(kernel.rounded, 800);
+  EXPECT_EQ(kernel.bytes, 200); // half of the factors' bytes
+  const double before = 4 * 0.5 + 5 * 800 / 1e3;
+  EXPECT_DOUBLE_EQ(kernelSeconds(device, kernel), 60 + 0.5 + before);
+  device.rates["f8"] = 200;
+  EXPECT_DOUBLE_EQ(kernelSeconds(device, kernel), 30 + 0.5 + before);
+  device.kernels["einsum:nn@bf16"].launch = 0.25;
+  EXPECT_DOUBLE_EQ(kernelSeconds(device, kernel), 30 + 0.25 + before);
+  device.kernels["einsum:nn@f8"].flops = 300;
+  EXPECT_DOUBLE_EQ(kernelSeconds(device, kernel), 20 + 0.5);
 }
 
 constexpr const char *kDistances = R"({
