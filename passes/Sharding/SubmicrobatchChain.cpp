@@ -104,13 +104,12 @@ static costmodel::Kernel kernelOf(Operation *op) {
   costmodel::describeLibrary(
       kernel.name, product ? product.getEquation().str() : "",
       sizesOf(op->getOperands()), sizesOf(op->getResults()), kernel);
-  if (product && product.getRounds())
-    costmodel::describeRounding(
-        sizesOf(product.getLhs()), sizesOf(product.getRhs()),
-        bytesOf(product.getLhs()) /
-            double(cast<RankedTensorType>(product.getLhs().getType())
-                       .getNumElements()),
-        kernel);
+  if (product && product.getRounds()) {
+    auto type = cast<RankedTensorType>(product.getLhs().getType());
+    costmodel::describeRounding(sizesOf(product.getLhs()),
+                                sizesOf(product.getRhs()),
+                                type.getElementTypeBitWidth() / 8.0, kernel);
+  }
   return kernel;
 }
 
