@@ -10,6 +10,7 @@ import sys
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 HOSTS = os.path.join(ROOT, "test/mpi/hosts")
+HEADERS = 14 + 20 + 32  # of a packet; TCP's has times in it
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 # Of the CPUs that ranks share; what a cluster file needs, and no bound is made of.
 DEVICE = {"kind": "cpu", "flops": 1e10, "memory_bandwidth": 4e9,
@@ -92,9 +93,13 @@ class SlowHosts:
                     if "seconds" in entry]
 
     def sent(self, host):
-        """Bytes that a host has sent so far, as its interface counts them."""
-        return int(run([HOSTS, "exec", self.space, f"h{host}", "cat",
-                        "/sys/class/net/veth0/statistics/tx_bytes"]))
+        """Bytes that a host has sent so far, as its interface counts them, without the
+        headers of Ethernet, IP and TCP."""
+        read = run([HOSTS, "exec", self.space, f"h{host}", "cat",
+                    *(f"/sys/class/net/veth0/statistics/tx_{what}"
+                      for what in ("bytes", "packets"))])
+        sent, packets = map(int, read.split())
+        return sent - HEADERS * packets
 
     def boundary(self, scratch, machine, boundary, steps, *options):
         """Median seconds of a step that does nothing but this, and what merak-plan says

@@ -19,7 +19,7 @@ behind it, SGD. `dense`: the gradient of the whole table is all-reduced. `rows`:
 of the table, rows and slices go by all-to-all. The fastest of the measured steps counts:
 other work on the machine only makes steps slower. With --hosts each rank is a process
 on a network namespace with a slow cable, predictions are of the goodput of such a cable
-in the same run, and in brackets is what a host really sent, headers and all. `2D`: rows that no lookup of the next step needs are exchanged
+in the same run, and in brackets is what a host really sent, without headers. `2D`: rows that no lookup of the next step needs are exchanged
 beside it (--delayed-rows). With --zipf ids are drawn with chances that fall as
 1 / rank ** EXPONENT, and beside slices as they are replicas send sums of one id each
 (--data; in brackets what is predicted from the share of the rows alone, --touched). With --layers there is more behind the table,

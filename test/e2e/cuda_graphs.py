@@ -132,11 +132,11 @@ def masks(microbatch, tools):
         raise Failed("the seed has no effect")
 
 
-def skip(optimizer, tools):
+def skip(low, optimizer, tools):
     run = tools.run
     tools.run = lambda tool, *rest, **named: run(
         TOOL if tool == "merak-run" else tool, *rest, **named)
-    precision.skip("none", optimizer, tools)
+    precision.skip(low, 3e38, "none", optimizer, tools)
 
 
 def alone(model, mesh, microbatch, optimizer, tools):
@@ -236,7 +236,8 @@ CASES = (
         ("mlp-ce", "sgd", "half", "none"))] +
     [("rate", o) for o in ("adamw:lr=1e-2", "sgd:lr=0.1,momentum=0.9")] +
     [("masks", m) for m in ("whole", "one")] +
-    [("skip", o) for o in ("adamw", "sgd:lr=0.1,momentum=0.9")] +
+    [("skip", "bf16", o) for o in ("adamw", "sgd:lr=0.1,momentum=0.9")] +
+    [("skip", "fp8", "adamw")] +
     [("alone",) + c for c in (
         ("gpt2-tiny", "dp=2,tp=2", "half", "adamw:lr=1e-3"),
         ("gpt2-tiny-untied", "dp=4", "one", "sgd:lr=0.1"),
