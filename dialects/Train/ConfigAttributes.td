@@ -38,8 +38,8 @@ def Train_ConfigAttr : AttrDef<Train_Dialect, "Config"> {
     `global_batch` counts samples of one step, 0: the graph has no batch.
     `grad_clip` bounds the L2 norm of all gradients; absent: they are not clipped.
     `low_precision`: contractions run in this type; with f8E4M3FN those that say so
-    (`rounds`), the others in bf16. In training with f16 losses are scaled: gradients are made of `loss_scale`, and `clip_factor` takes
-    that out of them.
+    (`rounds`), the others in bf16. In training with f16 losses are scaled: gradients
+    are made of `loss_scale`, and `clip_factor` takes that out of them.
 
     *Constraints:* `low_precision` is bf16, f16 or f8E4M3FN; global_batch is at least 0,
     grad_clip above 0; no optimizer with mode infer.
