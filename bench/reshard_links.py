@@ -56,9 +56,7 @@ class Bench:
 
     def table(self):
         mib = self.args.mib
-        bandwidth = self.hosts.goodput(
-            self.scratch, slow_hosts.one_way(mib, PER_HOST), PER_HOST, mib,
-            self.args.steps)
+        bandwidth = self.hosts.goodput(self.scratch, mib, self.args.steps)
         machine = slow_hosts.cluster(20, PER_HOST, bandwidth)
         print(f"goodput {8e-6 * bandwidth:.0f} Mb/s of {self.args.rate}, tensors "
               f"of {mib} MiB; seconds, and predicted ones behind",

@@ -9,9 +9,10 @@ import subprocess
 import sys
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
-HOSTS = os.path.join(ROOT, "test/mpi/hosts")
+sys.path.insert(0, os.path.join(ROOT, "test/e2e"))
+import mpi  # noqa: E402
+
 HEADERS = 14 + 20 + 32  # of a packet; TCP's has times in it
-AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 # Of the CPUs that ranks share; what a cluster file needs, and no bound is made of.
 DEVICE = {"kind": "cpu", "flops": 1e10, "memory_bandwidth": 4e9,
           "memory_bytes": 16e9, "launch_seconds": 1e-6}
@@ -19,7 +20,7 @@ DEVICE = {"kind": "cpu", "flops": 1e10, "memory_bandwidth": 4e9,
 
 def run(command, timeout=600):
     done = subprocess.run(command, capture_output=True, text=True, check=False,
-                          timeout=timeout, env={**os.environ, **AS_ROOT})
+                          timeout=timeout, env={**os.environ, **mpi.ROOT_ALLOWED})
     if done.returncode:
         sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -34,21 +35,9 @@ def cluster(devices, per_node, bandwidth):
                                 "shared": True}}}
 
 
-def each_way(mib):
-    """A boundary between two hosts of two devices that moves so many MiB from either to
-    the other at once."""
-    layout = f"[2@h, {mib << 20}]"
-    return {"name": "each way", "dtype": "u8",
-            "source": {"layout": layout, "mesh": "h=2", "devices": "1-2"},
-            "target": {"layout": layout, "mesh": "h=2", "devices": "3,0"}}
-
-
-def one_way(mib, per_node):
-    """From the first device of one host to the first of the next."""
-    layout = f"[{mib << 20}]"
-    return {"name": "one way", "dtype": "u8",
-            "source": {"layout": layout, "mesh": "", "devices": "0"},
-            "target": {"layout": layout, "mesh": "", "devices": str(per_node)}}
+# Between two hosts of two devices: from either to the other at once.
+EACH_WAY = {"mesh": "h=2", "devices": "1-2"}, {"mesh": "h=2", "devices": "3,0"}
+ONE_WAY = {"mesh": "", "devices": "0"}, {"mesh": "", "devices": "2"}
 
 
 class SlowHosts:
@@ -63,15 +52,15 @@ class SlowHosts:
         if os.geteuid() != 0 or not shutil.which("mpirun"):
             sys.exit("needs root, for network namespaces, and mpirun")
         try:
-            run([HOSTS, "up", self.space, str(self.count)])
-            run([HOSTS, "limit", self.space, str(self.count), self.rate])
+            run([mpi.HOSTS, "up", self.space, str(self.count)])
+            run([mpi.HOSTS, "limit", self.space, str(self.count), self.rate])
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_):
-        subprocess.run([HOSTS, "down", self.space], check=False,
+        subprocess.run([mpi.HOSTS, "down", self.space], check=False,
                        capture_output=True)
 
     def tool(self, name):
@@ -79,15 +68,9 @@ class SlowHosts:
 
     def steps(self, plan, ranks, log, steps, *options):
         """Seconds of each step of a plan with so many ranks on each host."""
-        run([HOSTS, "exec", self.space, "h0", shutil.which("mpirun"), "-np",
-             str(sum(ranks.values())), "--host",
-             ",".join(f"h{host}:{count}" for host, count in ranks.items()),
-             "--mca", "plm_rsh_agent", f"{HOSTS} agent {self.space}",
-             "--mca", "btl", "tcp,self,vader", "--mca", "btl_tcp_if_include",
-             "veth0", "--mca", "oob_tcp_if_include", "veth0", "--oversubscribe",
-             "--mca", "mpi_yield_when_idle", "1", self.tool("merak-run"), plan,
-             f"--steps={steps}", f"--log={log}", "--threads=1", "--ranks=env",
-             *options])
+        run(mpi.mpirun_on(self.space, ranks, self.tool("merak-run"), plan,
+                          f"--steps={steps}", f"--log={log}", "--threads=1",
+                          *options))
         with open(log, encoding="utf-8") as file:
             return [entry["seconds"] for entry in map(json.loads, file)
                     if "seconds" in entry]
@@ -95,7 +78,7 @@ class SlowHosts:
     def sent(self, host):
         """Bytes that a host has sent so far, as its interface counts them, without the
         headers of Ethernet, IP and TCP."""
-        read = run([HOSTS, "exec", self.space, f"h{host}", "cat",
+        read = run([mpi.HOSTS, "exec", self.space, f"h{host}", "cat",
                     *(f"/sys/class/net/veth0/statistics/tx_{what}"
                       for what in ("bytes", "packets"))])
         sent, packets = map(int, read.split())
@@ -121,8 +104,12 @@ class SlowHosts:
         seconds = self.steps(plan, dict(sorted(ranks.items())), log, steps + 1)
         return statistics.median(seconds[1:]), told
 
-    def goodput(self, scratch, moved, per_node, mib, steps=5):
-        """Bytes a second between two hosts, of one of the boundaries above."""
-        seconds, _ = self.boundary(scratch, cluster(2 * per_node, per_node, 1e8),
-                                   moved, steps)
+    def goodput(self, scratch, mib, steps=5, each_way=False):
+        """Bytes a second from one host to another, of so many MiB; or in each direction
+        while the other one carries as much."""
+        layout = f"[2@h, {mib << 20}]" if each_way else f"[{mib << 20}]"
+        source, target = EACH_WAY if each_way else ONE_WAY
+        seconds, _ = self.boundary(scratch, cluster(4, 2, 1e8), {
+            "name": "goodput", "dtype": "u8", "source": {"layout": layout, **source},
+            "target": {"layout": layout, **target}}, steps)
         return (mib << 20) / seconds

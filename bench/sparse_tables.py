@@ -19,13 +19,13 @@ behind it, SGD. `dense`: the gradient of the whole table is all-reduced. `rows`:
 of the table, rows and slices go by all-to-all. The fastest of the measured steps counts:
 other work on the machine only makes steps slower. With --hosts each rank is a process
 on a network namespace with a slow cable, predictions are of the goodput of such a cable
-in the same run, and in brackets is what a host really sent, without headers. `2D`: rows that no lookup of the next step needs are exchanged
-beside it (--delayed-rows). With --zipf ids are drawn with chances that fall as
-1 / rank ** EXPONENT, and beside slices as they are replicas send sums of one id each
-(--data; in brackets what is predicted from the share of the rows alone, --touched). With --layers there is more behind the table,
-with --slower devices are slower than those of --cluster, and instructions last as
-predicted for them. With --held tables of so many rows on
-one rank, by `--sparse=lazy`: a step follows the rows that are touched. With --owed one
+in the same run, and in brackets is what a host really sent, without headers. `2D`: rows
+that no lookup of the next step needs are exchanged beside it (--delayed-rows). With
+--zipf ids are drawn with chances that fall as 1 / rank ** EXPONENT, and beside slices as
+they are replicas send sums of one id each (--data; in brackets what is predicted from the
+share of the rows alone, --touched). With --layers there is more behind the table, with
+--slower devices are slower than those of --cluster, and instructions last as predicted
+for them. With --held tables of so many rows on one rank, by `--sparse=lazy`: a step follows the rows that are touched. With --owed one
 rank looks up such shares of the table's rows in a step, by --optimizer with dense
 gradients, `lazy` and `exact`: mean steps, of the last one after 256 others. With
 --shares plans are simulated only: each rank looks up such a part of the table's rows in a
@@ -169,8 +169,7 @@ class HostsBench(Bench):
         with slow_hosts.SlowHosts("mkst", ranks, rate,
                                   self.args.bin_dir) as self.there:
             mib = max(1, round(self.args.bandwidth / 2**20))
-            self.bandwidth = self.there.goodput(
-                self.folder, slow_hosts.each_way(mib), 2, mib)
+            self.bandwidth = self.there.goodput(self.folder, mib, each_way=True)
             self.wire = {}
             print(f"goodput {self.bandwidth / 1e6:.2f} MB/s of cables of "
                   f"{self.args.bandwidth / 1e6:.2f}, each way at once", flush=True)

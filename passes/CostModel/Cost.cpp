@@ -124,13 +124,12 @@ double kernelSeconds(const Device &device, const Kernel &kernel) {
   static const KernelRates kNone;
   const KernelRates *found = findRates(device, kernel.name, kernel.dtype);
   const KernelRates &rates = found ? *found : kNone;
-  const double launch =
-      (rates.launch < 0 ? device.launchSeconds : rates.launch) +
-      roundingSeconds(device, kernel, found);
+  const double launch = rates.launch < 0 ? device.launchSeconds : rates.launch;
+  const double besides = launch + roundingSeconds(device, kernel, found);
   const size_t levels = device.distances.size();
   if (kernel.shares.size() != levels || levels == 0)
-    return secondsAt(device, rates, kernel, levels / 2) + launch;
-  double seconds = launch;
+    return secondsAt(device, rates, kernel, levels / 2) + besides;
+  double seconds = besides;
   for (size_t level = 0; level < levels; ++level)
     if (kernel.shares[level] > 0)
       seconds += kernel.shares[level] * secondsAt(device, rates, kernel, level);

@@ -608,14 +608,21 @@ KEEPALIVE = ["--mca", "oob_tcp_keepalive_time", "2", "--mca",
              "oob_tcp_keepalive_probes", "2"]
 
 
-def on_hosts(name, ranks, *arguments, options=()):
-    """mpirun's command line on h0, ranks on both hosts, over their network."""
+def mpirun_on(name, ranks, *arguments, options=()):
+    """mpirun's command line on h0, so many ranks on each host, over their network."""
     return [HOSTS, "exec", name, "h0", shutil.which("mpirun"), "-np",
-            str(ranks), "--host", f"h0:{ranks // 2},h1:{ranks // 2}", "--mca",
+            str(sum(ranks.values())), "--host",
+            ",".join(f"h{host}:{count}" for host, count in ranks.items()), "--mca",
             "plm_rsh_agent", f"{HOSTS} agent {name}", "--mca", "btl",
             "tcp,self,vader", "--mca", "btl_tcp_if_include", "veth0", "--mca",
-            "oob_tcp_if_include", "veth0", "-x", "MERAK_SILENCE_SECONDS",
-            *options, *MPIRUN, *arguments, "--ranks=env"]
+            "oob_tcp_if_include", "veth0", *options, *MPIRUN, *arguments,
+            "--ranks=env"]
+
+
+def on_hosts(name, ranks, *arguments, options=()):
+    """The same with half of the ranks on either of two hosts."""
+    return mpirun_on(name, {0: ranks // 2, 1: ranks // 2}, *arguments,
+                     options=["-x", "MERAK_SILENCE_SECONDS", *options])
 
 
 def ranks_on_hosts(name):

@@ -23,7 +23,7 @@ KINDS = {
 }
 
 
-def compiled(tools, made, order, more):
+def options_of(tools, made, order, more):
     path = parts.write_strategy(tools, parts.several(made, order))
     return [f"--strategy={path}", f"--global-batch={BATCH}", *more]
 
@@ -38,7 +38,7 @@ def random_body(name, kind, seed, tools):
     base = identity.BASES.get(
         ("pipelines", name, *dense),
         lambda: train(tools, MODELS[name](), ONE, dense, steps, tag="-base"))
-    found = train_with(tools, graph, compiled(tools, made, order, [
+    found = train_with(tools, graph, options_of(tools, made, order, [
         f"--schedule={schedule}", f"--recompute={recompute}", *options]), steps)
     identity.compare(found, base)
     said = tools.run("merak-plan", "print", tools.path("out.plan"))[0]
@@ -54,7 +54,7 @@ def sent_body(tools):
     """Each pipeline sends the ids and rows of its own samples and no more."""
     model, _ = write(tools, MODELS["lookup"]())
     plan = tools.path("out.plan")
-    tools.run("merakc", model, "-o", plan, "--sparse=lazy", *compiled(
+    tools.run("merakc", model, "-o", plan, "--sparse=lazy", *options_of(
         tools, [(6, [(1, 1)], None), (2, [(1, 1)], None)], None, SGD))
     sent = set(re.findall(r"%send_sum\d+ (f32|i64)\[(\d+),",
                           tools.run("merak-plan", "print", plan)[0]))
@@ -69,7 +69,7 @@ def exact_body(optimizer, tools):
     option = [f"--optimizer={REPLAYED[optimizer]}"]
     base = identity.BASES.get(("pipelines", optimizer), lambda: train(
         tools, graph, ONE, option, 12, tag="-base"))
-    found = train_with(tools, graph, compiled(tools, TWO, None, [
+    found = train_with(tools, graph, options_of(tools, TWO, None, [
         *option, "--sparse=exact"]), 12)
     found.losses = base.losses  # sums of other numbers
     identity.compare(found, base)

@@ -81,7 +81,8 @@ private:
     // All members of a collective come for their messages; who sends to
     // another stage may be far ahead of it.
     if (spec_.kind != CommSpec::Send && spec_.kind != CommSpec::Recv)
-      message.longest = std::max(kSentAtOnce, bytes / kMostPieces);
+      message.longest =
+          std::clamp(bytes / kMostPieces, kSentAtOnce, kLongestPiece);
     if (spec_.trims && send)
       message.live = liveBytes(message.data, bytes);
     messages_.push_back(message);

@@ -1,5 +1,6 @@
 // einsum: all product forms that training emits, odd and empty sizes, types.
 #include "test/unit/conformance/Harness.h"
+#include "test/unit/core/Float8Numbers.h"
 
 #include "runtime/core/DType.h"
 
@@ -117,36 +118,6 @@ Tensors finished(const Case &c) {
   return out;
 }
 
-// Of a number between two of the type's that which is nearer, in the middle the
-// even one, by looking at all of them.
-double rounded(double value, const std::vector<double> &numbers) {
-  if (!std::isfinite(value))
-    return NAN;
-  const double size = std::fabs(value);
-  size_t above = 0;
-  while (above + 1 < numbers.size() && numbers[above] < size)
-    ++above;
-  size_t best = above;
-  if (above > 0) {
-    const double up = numbers[above] - size, down = size - numbers[above - 1];
-    best -= down < up || (down == up && above % 2 == 1);
-  }
-  return std::copysign(numbers[best], value);
-}
-
-// The numbers from 0 on of a type with so many digits after the first.
-std::vector<double> numbersOf(const std::string &type) {
-  const int digits = type == "e4m3" ? 3 : 2, least = type == "e4m3" ? -6 : -14;
-  const double most = type == "e4m3" ? 448 : 57344;
-  std::vector<double> numbers;
-  for (int i = 0; i < 1 << digits; ++i)
-    numbers.push_back(std::ldexp(i, least - digits));
-  for (int exponent = least; numbers.back() < most; ++exponent)
-    for (int i = 0; i < 1 << digits && numbers.back() < most; ++i)
-      numbers.push_back(std::ldexp(1 + std::ldexp(i, -digits), exponent));
-  return numbers;
-}
-
 // The product of factors that are rounded with the largest power of two that
 // leaves them in the range.
 Tensors roundedFirst(const Case &c) {
@@ -154,8 +125,10 @@ Tensors roundedFirst(const Case &c) {
   exact.attrs.erase("rounds");
   const std::string &types = c.attrs.at("rounds");
   for (int o : {0, 1}) {
-    const std::vector<double> numbers =
-        numbersOf(o == 0 ? types.substr(0, 4) : types.substr(5));
+    const std::vector<double> numbers = runtime::numbersOf(
+        (o == 0 ? types.substr(0, 4) : types.substr(5)) == "e4m3"
+            ? runtime::kE4M3
+            : runtime::kE5M2);
     double largest = 0, scale = 1;
     for (double value : c.inputs[o].v)
       largest =
@@ -167,7 +140,7 @@ Tensors roundedFirst(const Case &c) {
         scale *= 2;
     }
     for (double &value : exact.inputs[o].v)
-      value = rounded(value * scale, numbers) / scale;
+      value = runtime::nearest(value * scale, numbers) / scale;
   }
   return naive(exact);
 }

@@ -1,52 +1,13 @@
 // Numbers of 8 bits: all of them, and rounding to them against a search for the
 // nearest one.
-#include "runtime/core/Float8.h"
+#include "test/unit/core/Float8Numbers.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
 using namespace merak::runtime;
-
-namespace {
-
-// What the bits of a magnitude mean, by the OCP's tables; NAN where they mean
-// no number.
-double meaningOf(const Float8 &type, int bits) {
-  const bool isE4M3 = type == kE4M3;
-  const int digits = isE4M3 ? 3 : 2, bias = isE4M3 ? 7 : 15;
-  const int exponent = bits >> digits, mantissa = bits & ((1 << digits) - 1);
-  if (isE4M3 ? bits == 0x7f : exponent == 31)
-    return NAN;
-  return exponent == 0
-             ? std::ldexp(mantissa, 1 - bias - digits)
-             : std::ldexp((1 << digits) + mantissa, exponent - bias - digits);
-}
-
-std::vector<double> numbersOf(const Float8 &type) {
-  std::vector<double> numbers;
-  for (int bits = 0; bits < 0x80; ++bits)
-    if (const double value = meaningOf(type, bits); !std::isnan(value))
-      numbers.push_back(value);
-  return numbers;
-}
-
-// `numbers` are those of all bits from 0 on: even ones have even bits.
-double nearest(double value, const std::vector<double> &numbers) {
-  const double size = std::min(std::fabs(value), numbers.back());
-  size_t best = 0;
-  for (size_t i = 1; i < numbers.size(); ++i) {
-    const double here = std::fabs(numbers[i] - size);
-    const double there = std::fabs(numbers[best] - size);
-    if (here < there || (here == there && i % 2 == 0))
-      best = i;
-  }
-  return std::copysign(numbers[best], value);
-}
-
-} // namespace
 
 TEST(Float8, EveryPatternMeansWhatTheTablesSay) {
   for (const Float8 &type : {kE4M3, kE5M2})
