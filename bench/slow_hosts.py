@@ -12,6 +12,10 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 sys.path.insert(0, os.path.join(ROOT, "test/e2e"))
 import mpi  # noqa: E402
 
+# In front of a command: on the core of the rank's number. mpirun takes each host for
+# a machine, and would bind all to the first core.
+PINNED = ["sh", "-c", 'exec taskset -c '
+          f'$((OMPI_COMM_WORLD_RANK % {os.cpu_count()})) "$0" "$@"']
 HEADERS = 14 + 20 + 32  # of a packet; TCP's has times in it
 # Of the CPUs that ranks share; what a cluster file needs, and no bound is made of.
 DEVICE = {"kind": "cpu", "flops": 1e10, "memory_bandwidth": 4e9,
@@ -42,7 +46,8 @@ ONE_WAY = {"mesh": "", "devices": "0"}, {"mesh": "", "devices": "2"}
 
 class SlowHosts:
     """Hosts h0 .. h(count-1), each with a cable that carries `rate` (as tc understands
-    it) in each direction, while this is open; `space` keeps several sets apart."""
+    it; None: what this machine does) in each direction, while this is open; `space`
+    keeps several sets apart."""
 
     def __init__(self, space, count, rate, bin_dir):
         self.space, self.count, self.rate = space, count, rate
@@ -53,7 +58,8 @@ class SlowHosts:
             sys.exit("needs root, for network namespaces, and mpirun")
         try:
             run([mpi.HOSTS, "up", self.space, str(self.count)])
-            run([mpi.HOSTS, "limit", self.space, str(self.count), self.rate])
+            if self.rate:
+                run([mpi.HOSTS, "limit", self.space, str(self.count), self.rate])
         except BaseException:
             self.__exit__()
             raise
@@ -66,9 +72,11 @@ class SlowHosts:
     def tool(self, name):
         return os.path.join(self.bin_dir, name)
 
-    def steps(self, plan, ranks, log, steps, *options):
-        """Seconds of each step of a plan with so many ranks on each host."""
-        run(mpi.mpirun_on(self.space, ranks, self.tool("merak-run"), plan,
+    def steps(self, plan, ranks, log, steps, *options, pinned=False):
+        """Seconds of each step of a plan with so many ranks on each host; `pinned`: each
+        rank on a core."""
+        run(mpi.mpirun_on(self.space, ranks, *(PINNED if pinned else []),
+                          self.tool("merak-run"), plan,
                           f"--steps={steps}", f"--log={log}", "--threads=1",
                           *options))
         with open(log, encoding="utf-8") as file:

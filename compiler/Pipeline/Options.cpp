@@ -419,6 +419,13 @@ void CommandLine::addPlan() {
                   "(default: the fastest way of each): {}",
                   fmt::join(resharding::strategyNames(), ", ")))
       ->check(CLI::IsMember(resharding::strategyNames()));
+  addDefault("--sends", o.sends,
+             "early: what another stage reads goes there as soon as it is "
+             "made; late: when the whole forward or backward of the "
+             "microbatch is done; blocking: so, and the stage computes nothing "
+             "until it has left; these two to compare with, schedules are "
+             "searched as for early")
+      ->check(CLI::IsMember({"early", "late", "blocking"}));
   addDefault("--grad-overlap", gradOverlap,
              "on: each gradient is reduced over replicas as soon as it is "
              "final, and stored parameters are gathered ahead of their uses; "

@@ -54,6 +54,7 @@ struct CompilerOptions {
   // Bytes of gradients that one collective reduces; none: what links make worth
   // while, 0: each gradient by itself.
   std::optional<int64_t> gradBucket;
+  std::string sends = "early"; // to other stages: "early", "late", "blocking"
   // "bf16", "fp16": f32 only where digits matter; "fp8": bf16 with operands of
   // 8 bits.
   std::string precision = "fp32";

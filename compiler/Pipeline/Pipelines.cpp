@@ -106,6 +106,7 @@ void merak::buildMemoryPipeline(OpPassManager &manager,
   memory.memoryLimit = options.memoryLimit;
   memory.overlapGradients = options.gradOverlap;
   memory.gradientBucket = options.gradBucket.value_or(-1);
+  memory.sends = options.sends;
   buildMemoryPipeline(manager, memory);
 }
 

@@ -41,6 +41,10 @@ inline constexpr llvm::StringLiteral kJoinedAttr = "plan.joined";
 // collectives: nor before the instruction in front of it is, on its stream.
 inline constexpr llvm::StringLiteral kAfterPreviousAttr = "plan.after_previous";
 
+// On sends: not before all that stands in front of it in the procedure is
+// finished, on every stream.
+inline constexpr llvm::StringLiteral kAfterAllAttr = "plan.after_all";
+
 // Stream numbers every program has; channels get the following ones.
 inline constexpr uint64_t kComputeStream = 0;
 inline constexpr uint64_t kCollectiveStream = 1;

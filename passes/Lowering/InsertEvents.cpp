@@ -158,6 +158,9 @@ private:
             ops[index - 1].getStream() == other &&
             position - 1 > clocks[stream][other])
           needed = position - 1;
+        if (op->hasAttr(plan::kAfterAllAttr) && !history[other].empty() &&
+            history[other].back().position > clocks[stream][other])
+          needed = history[other].back().position;
         if (needed < 0)
           continue;
         auto [it, fresh] = eventAt.try_emplace(needed, count);

@@ -31,6 +31,10 @@ def ConvertToPlan : Pass<"merak-convert-to-plan", "::mlir::ModuleOp"> {
   let dependentDialects = ["::merak::plan::PlanDialect", "::mlir::func::FuncDialect",
                            "::mlir::linalg::LinalgDialect", "::mlir::arith::ArithDialect",
                            "::mlir::math::MathDialect", "::mlir::tensor::TensorDialect"];
+  let options = [
+    Option<"sends", "sends", "std::string", "\"early\"",
+           "when a value of a microbatch goes to another stage: early, as soon as it is there; late, when its action is done; blocking, so, and the stage waits until it has left">
+  ];
   let statistics = [
     Statistic<"copies", "copies", "copy instructions that views could not avoid">
   ];

@@ -51,9 +51,10 @@ ActionId idOf(pipe::ActionOp action) {
 
 StageLowering::StageLowering(pipe::StageOp stage, ModuleOp module,
                              KernelFactory &kernels,
-                             ArrayRef<Transfer> transfers)
+                             ArrayRef<Transfer> transfers, Sends sends)
     : stage_(stage), module_(module), builder_(module.getContext()),
-      mesh_(dist::meshOf(stage)), kernels_(kernels), transfers_(transfers) {}
+      mesh_(dist::meshOf(stage)), kernels_(kernels), transfers_(transfers),
+      sends_(sends) {}
 
 bool StageLowering::isForGpu() const {
   return dist::ClusterAttr::of(module_).isCuda();
@@ -451,13 +452,21 @@ void StageLowering::createSends(plan::ProcedureOp procedure, ActionId action) {
     View view =
         View::dense(value.buffer.getSymNameAttr(),
                     cast<RankedTensorType>(value.buffer.getType()).getShape());
-    plan::SendOp::create(
+    // An exchange of gradients is what its action is for.
+    const bool early =
+        sends_ == Sends::Early || isOncePerStep(transfer.sent.action);
+    const uint64_t stream = !early && sends_ == Sends::Blocking
+                                ? plan::kComputeStream
+                                : streamOf(transfer, true);
+    auto send = plan::SendOp::create(
         builder_, transfer.location, transfer.channel,
         builder_.getDictionaryAttr(builder_.getNamedAttr(
             "pp", builder_.getI64IntegerAttr(transfer.targetIndex))),
         builder_.getArrayAttr({view.toAttr()}), builder_.getArrayAttr({}),
-        builder_.getI64IntegerAttr(streamOf(transfer, true)),
-        builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+        builder_.getI64IntegerAttr(stream), builder_.getF64FloatAttr(0),
+        builder_.getF64FloatAttr(0));
+    if (!early)
+      send->setAttr(plan::kAfterAllAttr, builder_.getUnitAttr());
     noteLayouts(procedure, transfer);
   }
 }
@@ -658,7 +667,27 @@ std::optional<planning::Schedule> scheduleOf(ModuleOp module) {
   return schedule;
 }
 
-void setArrivals(ModuleOp module, std::vector<Transfer> &transfers) {
+// Whether every W of the chunk stands right behind its B.
+bool weightsFollow(pipe::StageOp stage, int chunk) {
+  pipe::ScheduleAttr schedule = stage.getScheduleAttr();
+  if (!schedule)
+    return false;
+  bool some = false;
+  const Step *before = nullptr;
+  for (const Step &step : schedule.getSteps()) {
+    if (step.action == Action::W && step.chunk == chunk) {
+      some = true;
+      if (!before || before->action != Action::B || before->chunk != chunk ||
+          before->microbatch != step.microbatch)
+        return false;
+    }
+    before = &step;
+  }
+  return some;
+}
+
+void setArrivals(ModuleOp module, std::vector<Transfer> &transfers,
+                 Sends sends) {
   std::optional<planning::Schedule> schedule = scheduleOf(module);
   if (!schedule)
     return;
@@ -677,14 +706,15 @@ void setArrivals(ModuleOp module, std::vector<Transfer> &transfers) {
                                  known.back().toChunk + 1});
   }
   std::vector<std::vector<int>> arrivals =
-      planning::receiveDeadlines(*schedule, known);
+      planning::receiveDeadlines(*schedule, known, sends == Sends::Blocking);
   for (auto [transfer, places] : llvm::zip(of, arrivals))
     transfer->arrivals = std::move(places);
 }
 
 } // namespace
 
-FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
+FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module,
+                                                  Sends sends) {
   std::vector<Transfer> transfers;
   LogicalResult result = success();
   SymbolTableCollection symbols;
@@ -707,8 +737,12 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
         layout = value.getLayoutAttr();
       return stage;
     };
-    stageOf(op.getSource(), transfer.sourceStage, transfer.sourceValue,
-            transfer.sourceIndex, transfer.sourceLayout);
+    auto source =
+        stageOf(op.getSource(), transfer.sourceStage, transfer.sourceValue,
+                transfer.sourceIndex, transfer.sourceLayout);
+    if (sends != Sends::Early && transfer.sent.action == Action::B &&
+        weightsFollow(source, transfer.sent.chunk))
+      transfer.sent.action = Action::W;
     auto target =
         stageOf(op.getTarget(), transfer.targetStage, transfer.targetValue,
                 transfer.targetIndex, transfer.targetLayout);
@@ -723,7 +757,7 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
   }
   if (failed(result))
     return failure();
-  setArrivals(module, transfers);
+  setArrivals(module, transfers, sends);
   return transfers;
 }
 

@@ -55,13 +55,23 @@ struct Transfer {
   // Where its target needs room for it; empty: not per microbatch.
   std::vector<int> arrivals; // by microbatch, see planning::receiveDeadlines
 };
+// When a value of a microbatch goes to another stage.
+enum class Sends {
+  Early, // as soon as it is made, beside what is computed behind it
+  // When all of the forward, or of the backward with the gradients of weights
+  // if these come right behind it, is done.
+  Late,
+  Blocking // so, and the stage computes nothing until it has left
+};
 // All transfers of the module, checked; emits errors.
-mlir::FailureOr<std::vector<Transfer>> collectTransfers(mlir::ModuleOp module);
+mlir::FailureOr<std::vector<Transfer>> collectTransfers(mlir::ModuleOp module,
+                                                        Sends sends);
 
 class StageLowering {
 public:
   StageLowering(pipe::StageOp stage, mlir::ModuleOp module,
-                KernelFactory &kernels, llvm::ArrayRef<Transfer> transfers);
+                KernelFactory &kernels, llvm::ArrayRef<Transfer> transfers,
+                Sends sends);
 
   // Replaces the stage by a plan.program behind it; emits errors.
   mlir::LogicalResult run();
@@ -128,6 +138,7 @@ private:
   llvm::MapVector<mlir::StringAttr, NamedValue> values_;
   KernelFactory &kernels_;
   llvm::ArrayRef<Transfer> transfers_;
+  Sends sends_;
   llvm::MapVector<mlir::StringAttr, ReplayedTable> replayed_; // by parameter
   llvm::StringMap<int> names_;
   llvm::SmallVector<mlir::Attribute> groups_;

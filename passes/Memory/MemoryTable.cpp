@@ -40,7 +40,7 @@ std::string memoryTable(ModuleOp module) {
 void buildMemoryPipeline(OpPassManager &manager,
                          const MemoryPipelineOptions &options) {
   manager.addPass(createLowerBatchStatistics());
-  manager.addPass(createConvertToPlan());
+  manager.addPass(createConvertToPlan({options.sends}));
   // Before offsets: what is merged needs no memory of its own.
   manager.addPass(createUpdateInPlace());
   // Before reductions move into the last microbatch: it may be the first.

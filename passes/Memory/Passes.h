@@ -20,6 +20,7 @@ struct MemoryPipelineOptions {
   bool overlapGradients = true; // reductions beside the backward pass
   // Bytes reduced by one collective; 0: one each, -1: what is noted, or 0.
   int64_t gradientBucket = -1;
+  std::string sends = "early"; // of merak-convert-to-plan
 };
 
 // Stage programs -> plan programs with buffers at offsets.

@@ -4,7 +4,7 @@ namespace merak::planning {
 
 std::vector<std::vector<int>>
 receiveDeadlines(const Schedule &schedule,
-                 const std::vector<Transfer> &transfers) {
+                 const std::vector<Transfer> &transfers, bool atOnce) {
   SimulateOptions unit;
   unit.times = {{1, 1, 1, 1, 1, 1}};
   unit.transfers = transfers;
@@ -35,13 +35,16 @@ receiveDeadlines(const Schedule &schedule,
         placesOf(transfer.fromStage, transfer.fromAction, transfer.fromChunk);
     size_t ended = 0; // of the receiver's steps when the sender wants a buffer
     for (size_t i = 0; i < runs.size(); ++i) {
-      // The next run that is not the step right behind.
-      size_t next = i + 1;
-      if (next < runs.size() && runs[next] == runs[i] + 1)
-        ++next;
-      if (next >= runs.size())
-        break;
-      double wanted = sender[runs[next]].start;
+      double wanted = sender[runs[i]].end;
+      if (!atOnce) {
+        // The next run that is not the step right behind.
+        size_t next = i + 1;
+        if (next < runs.size() && runs[next] == runs[i] + 1)
+          ++next;
+        if (next >= runs.size())
+          break;
+        wanted = sender[runs[next]].start;
+      }
       while (ended < receiver.size() && receiver[ended].end <= wanted)
         ++ended;
       of[sender[runs[i]].step.microbatch] = int(ended);

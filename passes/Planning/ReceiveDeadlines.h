@@ -17,8 +17,11 @@ namespace merak::planning {
 // with the buffers there are, without a wait: no list that can run at all
 // deadlocks in its transfers. The list's length where the sender needs the
 // buffer no more, and everywhere if the lists cannot run.
+//
+// `atOnce`: the sender wants the buffer again when its run ends, since it waits
+// for the transfer.
 std::vector<std::vector<int>>
 receiveDeadlines(const Schedule &schedule,
-                 const std::vector<Transfer> &transfers);
+                 const std::vector<Transfer> &transfers, bool atOnce = false);
 
 } // namespace merak::planning
