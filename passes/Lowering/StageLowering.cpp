@@ -5,7 +5,6 @@
 #include "dialects/Train/SparseAttributes.h"
 #include "passes/Lowering/ActionLowering.h"
 #include "passes/Lowering/Pitch.h"
-#include "passes/Planning/ReceiveDeadlines.h"
 #include "runtime/plan/Entries.h"
 
 #include "mlir/IR/IRMapping.h"
@@ -138,12 +137,16 @@ void StageLowering::markTransfers() {
       NamedValue &value = *find(transfer.sourceValue);
       value.sent = true;
       value.actions.insert(transfer.sent);
+      const std::vector<int> &more = transfer.room.departures;
+      value.departures.resize(std::max(value.departures.size(), more.size()));
+      for (auto [mine, other] : llvm::zip(value.departures, more))
+        mine = std::max(mine, other);
     }
     if (transfer.targetStage != stage_.getSymName())
       continue;
     NamedValue &value = *find(transfer.targetValue);
     value.received = true;
-    value.arrivals = transfer.arrivals;
+    value.arrivals = transfer.room.arrivals;
     // It is there while R runs, if R waits for it.
     if (transfer.received.action == Action::B &&
         hasLateRecompute(transfer.received.chunk))
@@ -312,8 +315,8 @@ SmallVector<View> StageLowering::tensorsOf(pipe::UpdateOp update) {
 // Values of a microbatch that live from and to the same actions share their
 // slot numbers.
 void StageLowering::createSlots() {
-  using Key =
-      std::tuple<std::set<ActionId>, int64_t, int64_t, std::vector<int>, bool>;
+  using Key = std::tuple<std::set<ActionId>, int64_t, int64_t, std::vector<int>,
+                         std::vector<int>, bool>;
   std::map<Key, int64_t> classes;
   for (auto &[name, value] : values_) {
     if (!value.buffer)
@@ -327,12 +330,14 @@ void StageLowering::createSlots() {
     // A transfer runs beside the computation: it may begin while the previous
     // microbatch still computes, or end while the next one already does.
     int64_t before = value.received ? 1 : 0, after = value.sent ? 1 : 0;
-    auto [it, fresh] = classes.emplace(
-        Key{value.actions, before, after, value.arrivals, result},
-        slotClasses_.size());
+    auto [it, fresh] =
+        classes.emplace(Key{value.actions, before, after, value.arrivals,
+                            value.departures, result},
+                        slotClasses_.size());
     if (fresh) {
-      memory::SlotPlan plan = memory::planSlots(schedule_, value.actions,
-                                                before, after, value.arrivals);
+      memory::SlotPlan plan =
+          memory::planSlots(schedule_, value.actions, before, after,
+                            value.arrivals, value.departures);
       if (result) { // all are read after the step
         plan.slots = static_cast<int64_t>(plan.slotOf.size());
         for (auto [microbatch, slot] : llvm::enumerate(plan.slotOf))
@@ -686,8 +691,7 @@ bool weightsFollow(pipe::StageOp stage, int chunk) {
   return some;
 }
 
-void setArrivals(ModuleOp module, std::vector<Transfer> &transfers,
-                 Sends sends) {
+void setRooms(ModuleOp module, std::vector<Transfer> &transfers, Sends sends) {
   std::optional<planning::Schedule> schedule = scheduleOf(module);
   if (!schedule)
     return;
@@ -705,10 +709,10 @@ void setArrivals(ModuleOp module, std::vector<Transfer> &transfers,
     schedule->chunks = std::max({schedule->chunks, known.back().fromChunk + 1,
                                  known.back().toChunk + 1});
   }
-  std::vector<std::vector<int>> arrivals =
-      planning::receiveDeadlines(*schedule, known, sends == Sends::Blocking);
-  for (auto [transfer, places] : llvm::zip(of, arrivals))
-    transfer->arrivals = std::move(places);
+  std::vector<planning::TransferRoom> rooms =
+      planning::roomsOf(*schedule, known, sends == Sends::Blocking);
+  for (auto [transfer, room] : llvm::zip(of, rooms))
+    transfer->room = std::move(room);
 }
 
 } // namespace
@@ -757,7 +761,7 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module,
   }
   if (failed(result))
     return failure();
-  setArrivals(module, transfers, sends);
+  setRooms(module, transfers, sends);
   return transfers;
 }
 

@@ -8,6 +8,7 @@
 #include "passes/Lowering/ReplayedTables.h"
 #include "passes/Lowering/Views.h"
 #include "passes/Memory/SlotPlan.h"
+#include "passes/Planning/TransferPlaces.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/MapVector.h"
@@ -28,12 +29,13 @@ inline constexpr llvm::StringLiteral kTransferLayoutsAttr = "plan.layouts";
 // A value of the stage that outlives an action.
 struct NamedValue {
   pipe::ValueOp op;
-  plan::BufferOp buffer;      // null for inputs: each action reads its own
-  std::set<ActionId> actions; // those that touch it
-  bool received = false;      // a transfer writes it
-  std::vector<int> arrivals;  // of that transfer
-  bool sent = false;          // a transfer reads it
-  bool accumulates = false;   // some store adds to it
+  plan::BufferOp buffer;       // null for inputs: each action reads its own
+  std::set<ActionId> actions;  // those that touch it
+  bool received = false;       // a transfer writes it
+  std::vector<int> arrivals;   // of that transfer (planning::TransferRoom)
+  bool sent = false;           // a transfer reads it
+  std::vector<int> departures; // the latest of these transfers
+  bool accumulates = false;    // some store adds to it
   // The action whose next store overwrites.
   std::optional<ActionId> overwriteIn;
   bool overwrites = false; // the first store of a step overwrites
@@ -52,8 +54,9 @@ struct Transfer {
   dist::LayoutAttr sourceLayout, targetLayout;
   ActionId sent;     // action of the source stage
   ActionId received; // first action of the target stage that reads it
-  // Where its target needs room for it; empty: not per microbatch.
-  std::vector<int> arrivals; // by microbatch, see planning::receiveDeadlines
+  // Where its target needs room for it, and until where it lies with its
+  // source; empty: not per microbatch.
+  planning::TransferRoom room;
 };
 // When a value of a microbatch goes to another stage.
 enum class Sends {

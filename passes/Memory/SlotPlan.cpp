@@ -7,7 +7,8 @@ namespace merak::memory {
 
 SlotPlan planSlots(const std::vector<Step> &schedule,
                    const std::set<ActionId> &actions, int64_t before,
-                   int64_t after, const std::vector<int> &arrivals) {
+                   int64_t after, const std::vector<int> &arrivals,
+                   const std::vector<int> &departures) {
   struct LiveKind {
     int64_t first, last, microbatch;
   };
@@ -29,7 +30,10 @@ SlotPlan planSlots(const std::vector<Step> &schedule,
     int64_t first = life.first - before;
     if (microbatch < static_cast<int64_t>(arrivals.size()))
       first = std::min<int64_t>(first, arrivals[microbatch]);
-    order.push_back({first, life.last + after, microbatch});
+    int64_t last = life.last + after;
+    if (microbatch < static_cast<int64_t>(departures.size()))
+      last = std::max<int64_t>(last, departures[microbatch] - 1);
+    order.push_back({first, last, microbatch});
   }
   std::stable_sort(
       order.begin(), order.end(),

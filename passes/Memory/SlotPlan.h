@@ -19,9 +19,11 @@ struct SlotPlan {
 // each microbatch. `before` and `after`: how many calls earlier or
 // later they may be touched by a transfer that runs beside the computation.
 // `arrivals`, of received values: places in `schedule`, by microbatch, from
-// which on there is room for them at the latest (planning::receiveDeadlines).
+// which on there is room for them at the latest; `departures`, of sent ones: so
+// many steps have begun when they have left (planning::TransferPlaces).
 SlotPlan planSlots(const std::vector<Step> &schedule,
                    const std::set<ActionId> &actions, int64_t before = 0,
-                   int64_t after = 0, const std::vector<int> &arrivals = {});
+                   int64_t after = 0, const std::vector<int> &arrivals = {},
+                   const std::vector<int> &departures = {});
 
 } // namespace merak::memory

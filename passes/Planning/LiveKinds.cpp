@@ -1,7 +1,5 @@
 #include "passes/Planning/LiveKinds.h"
 
-#include "passes/Planning/ScheduleSimulate.h"
-
 #include <algorithm>
 
 namespace merak::planning {
@@ -11,11 +9,11 @@ namespace {
 // Positions of an action in a stage's list, ascending.
 using Places = std::vector<int>;
 
-// The most intervals [from, to + after] that share a position.
-int mostAtOnce(const Places &from, const Places &to, int after) {
+// The most intervals [from, to] that share a position.
+int mostAtOnce(const Places &from, const Places &to) {
   size_t ended = 0, most = 0;
   for (size_t i = 0; i < from.size(); ++i) {
-    while (ended < to.size() && to[ended] + after < from[i])
+    while (ended < to.size() && to[ended] < from[i])
       ++ended;
     most = std::max(most, i + 1 - ended);
   }
@@ -33,98 +31,75 @@ Places whenReceived(Places places, const std::vector<int> &arrivals) {
   return places;
 }
 
-// The action of a list of places.
-int kindOf(Action action) {
-  return action == Action::F   ? 0
-         : action == Action::R ? 1
-         : action == Action::B ? 2
-         : action == Action::W ? 3
-                               : -1;
+// Until when sent ones are kept: a call beyond their last action, or until they
+// have left if that is later.
+Places whenSent(Places places, const std::vector<int> &departures) {
+  for (size_t i = 0; i < places.size(); ++i) {
+    ++places[i];
+    if (i < departures.size())
+      places[i] = std::max(places[i], departures[i] - 1);
+  }
+  return places;
 }
 
 } // namespace
 
 CopyCounter::CopyCounter(const Schedule &schedule)
-    : stages(schedule.stages), microbatches(schedule.microbatches),
-      times(schedule.stages), runs(schedule.virtualStages()) {
-  SimulateOptions unit;
-  unit.times = {{1, 1, 1, 1, 1, 1}};
-  // Stages wait for their neighbours, whatever else they receive: what comes
-  // from farther away is there before.
-  const Timeline timeline = simulate(schedule, unit);
-  finished = timeline.finished;
-  for (int stage = 0; stage < stages; ++stage) {
-    const std::vector<Step> &order = schedule.order[stage];
-    times[stage].reserve(order.size());
-    for (size_t i = 0; i < order.size(); ++i) {
-      const Step &step = order[i];
-      if (i < timeline.stages[stage].size())
-        times[stage].push_back({int(timeline.stages[stage][i].start),
-                                int(timeline.stages[stage][i].end)});
-      else
-        times[stage].push_back({0, 0});
-      const int kind = kindOf(step.action);
-      if (kind < 0)
-        continue;
-      Runs &of = runs[size_t(step.chunk) * stages + stage];
-      of.places[kind].push_back(int(i));
-      of.microbatch[kind].push_back(step.microbatch);
-    }
-  }
-  for (const Runs &of : runs)
-    backward |= !of.places[kindOf(Action::B)].empty();
-}
-
-// As receiveDeadlines has it, of one transfer.
-std::vector<int> CopyCounter::arrivals(int from, int to, Action action) const {
-  const std::vector<Span> &sender = times[from % stages];
-  const std::vector<Span> &receiver = times[to % stages];
-  std::vector<int> of(microbatches, int(receiver.size()));
-  if (!finished)
-    return of;
-  const std::vector<int> &places = runs[from].places[kindOf(action)];
-  const std::vector<int> &microbatch = runs[from].microbatch[kindOf(action)];
-  size_t ended = 0; // of the receiver's steps when the sender wants a buffer
-  for (size_t i = 0; i < places.size(); ++i) {
-    // The next run that is not the step right behind.
-    size_t next = i + 1;
-    if (next < places.size() && places[next] == places[i] + 1)
-      ++next;
-    if (next >= places.size())
-      break;
-    const int wanted = sender[places[next]].start;
-    while (ended < receiver.size() && receiver[ended].end <= wanted)
-      ++ended;
-    of[microbatch[i]] = int(ended);
-  }
-  return of;
+    : stages(schedule.stages), virtualStages(schedule.virtualStages()),
+      transfers(schedule) {
+  for (int v = 0; v < virtualStages; ++v)
+    backward |= !transfers.placesOf(v, Action::B).empty();
 }
 
 PerLiveKind<int> CopyCounter::of(int v, int distance) const {
+  const auto between = [&](int from, int to, Action action) {
+    return Transfer{from % stages, to % stages,   action,
+                    action,        from / stages, to / stages};
+  };
   const auto arrivalsOf = [&](int from, Action action) -> std::vector<int> {
-    const bool isThere = from >= 0 && from < int(runs.size()) &&
+    const bool isThere = from >= 0 && from < virtualStages &&
                          (distance == 1 || from % stages != v % stages) &&
                          (action == Action::F || backward);
-    return isThere ? arrivals(from, v, action) : std::vector<int>();
+    return isThere ? transfers.arrivals(between(from, v, action))
+                   : std::vector<int>();
   };
-  const Places(&places)[4] = runs[v].places; // F, R, B, W
-  const Places &F = places[0];
-  const Places &R = places[1].empty() ? F : places[1];
-  const Places &B = places[2].empty() ? F : places[2];
-  const Places &W = places[3].empty() ? B : places[3];
+  const auto placesOf = [&](Action action, const Places &otherwise) -> auto & {
+    const Places &own = transfers.placesOf(v, action);
+    return own.empty() ? otherwise : own;
+  };
+  const Places &F = transfers.placesOf(v, Action::F);
+  const Places &R = placesOf(Action::R, F);
+  const Places &B = placesOf(Action::B, F);
+  const Places &W = placesOf(Action::W, B);
+  // First actions, of values made here and of received ones.
   const Places early[] = {whenReceived(F, arrivalsOf(v - distance, Action::F)),
                           whenReceived(R, {}),
                           whenReceived(B, arrivalsOf(v + distance, Action::B))};
   const Places *begins[2][3] = {{&F, &R, &B},
                                 {&early[0], &early[1], &early[2]}};
-  const std::pair<int, const Places *> lives[kLiveKinds] = {
-      {0, &F}, {0, &R}, {0, &B}, {0, &W}, {1, &B}, {1, &W}, {2, &B}, {2, &W}};
+  // Values that F makes go on to the next stage, those of B back.
+  const std::vector<int> forward =
+                             transfers.departures(between(v, v + 1, Action::F)),
+                         back =
+                             transfers.departures(between(v, v - 1, Action::B));
+  struct Life {
+    int begin;
+    const Places *end;
+    const std::vector<int> *departures;
+  };
+  const Life lives[kLiveKinds] = {{0, &F, &forward}, {0, &R, &forward},
+                                  {0, &B, &forward}, {0, &W, &forward},
+                                  {1, &B, &back},    {1, &W, &back},
+                                  {2, &B, &back},    {2, &W, &back}};
   PerLiveKind<int> copies;
-  for (int life = 0; life < kLiveKinds; ++life)
+  for (int life = 0; life < kLiveKinds; ++life) {
+    const auto &[begin, end, departures] = lives[life];
+    const Places late = whenSent(*end, *departures);
     for (bool received : {false, true})
       for (bool sent : {false, true})
-        copies.at(LiveKind(life), received, sent) = mostAtOnce(
-            *begins[received][lives[life].first], *lives[life].second, sent);
+        copies.at(LiveKind(life), received, sent) =
+            mostAtOnce(*begins[received][begin], sent ? late : *end);
+  }
   return copies;
 }
 

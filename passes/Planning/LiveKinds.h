@@ -3,7 +3,7 @@
 // plan will lay them out (passes/Memory/SlotPlan.h).
 #pragma once
 
-#include "passes/Planning/ScheduleCheck.h"
+#include "passes/Planning/TransferPlaces.h"
 
 #include <array>
 
@@ -15,8 +15,8 @@ enum class LiveKind { F, FR, FB, FW, RB, RW, B, BW };
 inline constexpr int kLiveKinds = 8;
 
 // A number for each kind of life; received values are there one call earlier
-// (or when their sender can keep them no longer, ReceiveDeadlines.h), sent ones
-// one call longer, since transfers run beside the computation.
+// and sent ones one call longer, since transfers run beside the computation, or
+// as long as TransferPlaces.h says.
 template <typename T> struct PerLiveKind {
   std::array<T, kLiveKinds * 4> all{};
   T &at(LiveKind life, bool received = false, bool sent = false) {
@@ -34,26 +34,19 @@ using LiveBytes = PerLiveKind<double>; // bytes of a microbatch
 std::vector<PerLiveKind<int>> copiesOf(const Schedule &schedule,
                                        int distance = 1);
 
-// The same for one virtual stage and distance after the other: the lists, where
-// each action takes one unit and transfers none, are run only once.
+// The same for one virtual stage and distance after the other: the lists are
+// run only once.
 class CopyCounter {
 public:
   explicit CopyCounter(const Schedule &schedule);
   PerLiveKind<int> of(int virtualStage, int distance) const;
 
 private:
-  struct Span {
-    int start, end; // units
-  };
-  struct Runs { // of F, R, B, W: places in the list of the stage, ascending
-    std::vector<int> places[4], microbatch[4];
-  };
-  std::vector<int> arrivals(int from, int to, Action action) const;
-
-  int stages, microbatches;
-  bool finished = true, backward = false;
-  std::vector<std::vector<Span>> times; // by stage and place
-  std::vector<Runs> runs;               // by virtual stage
+  int stages, virtualStages;
+  bool backward = false;
+  // Stages wait for their neighbours, whatever else they receive: what comes
+  // from farther away is there before.
+  TransferPlaces transfers;
 };
 
 inline double bytesOf(const LiveBytes &lives, const PerLiveKind<int> &copies) {

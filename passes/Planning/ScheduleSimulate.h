@@ -14,6 +14,7 @@ struct Transfer {
   int fromStage = 0, toStage = 0;
   Action fromAction = Action::F, toAction = Action::F;
   int fromChunk = 0, toChunk = 0;
+  bool operator==(const Transfer &) const = default;
 };
 // F to the virtual stage `distance` further on, B as far back; none between
 // chunks of one stage if others lie between them.

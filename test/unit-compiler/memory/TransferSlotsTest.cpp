@@ -3,8 +3,8 @@
 // end, whatever values skip stages and whichever actions read them.
 #include "passes/Memory/SlotPlan.h"
 #include "passes/Planning/LiveKinds.h"
-#include "passes/Planning/ReceiveDeadlines.h"
 #include "passes/Planning/ScheduleCheck.h"
+#include "passes/Planning/TransferPlaces.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -107,9 +107,10 @@ Schedule randomLists(Random &random, int p, int m, int chunks) {
 // transfer behind the one before it on its channel, the sender's action and the
 // last use of the slot at its target; the sender waits with a slot until the
 // transfer out of it is done. Returns the time where steps take one unit and
-// transfers none; -1: a deadlock.
+// the transfers of each value `seconds` of it, none by default; -1: a deadlock.
+// `withRoom` false: values have room a call earlier and later, and no more.
 double run(const Schedule &schedule, const std::vector<Value> &values,
-           bool withArrivals) {
+           bool withRoom, const std::vector<double> &seconds = {}) {
   std::vector<std::vector<int>> node(schedule.stages);
   int count = 0;
   for (int s = 0; s < schedule.stages; ++s)
@@ -129,16 +130,17 @@ double run(const Schedule &schedule, const std::vector<Value> &values,
   std::vector<Transfer> transfers;
   for (const Value &value : values)
     transfers.push_back(value.transfer);
-  std::vector<std::vector<int>> arrivals =
-      receiveDeadlines(schedule, transfers);
+  std::vector<TransferRoom> rooms = roomsOf(schedule, transfers);
+  if (!withRoom)
+    rooms.assign(rooms.size(), {});
   for (size_t n = 0; n < values.size(); ++n) {
     const Transfer &t = values[n].transfer;
     const std::vector<Step> &sender = schedule.order[t.fromStage];
     const std::vector<Step> &receiver = schedule.order[t.toStage];
-    SlotPlan kept = memory::planSlots(sender, values[n].keeps, 0, 1);
+    SlotPlan kept = memory::planSlots(sender, values[n].keeps, 0, 1, {},
+                                      rooms[n].departures);
     SlotPlan read =
-        memory::planSlots(receiver, values[n].reads, 1, 0,
-                          withArrivals ? arrivals[n] : std::vector<int>());
+        memory::planSlots(receiver, values[n].reads, 1, 0, rooms[n].arrivals);
     auto transferOf = [&](int i) { return steps + int(n) * m + i; };
     auto place = [](const std::vector<Step> &list,
                     const std::set<ActionId> &ids, int i, bool last) {
@@ -178,7 +180,10 @@ double run(const Schedule &schedule, const std::vector<Value> &values,
   double total = 0;
   for (size_t k = 0; k < ready.size(); ++k) {
     int at = ready[k];
-    end[at] += at < steps;
+    if (at < steps)
+      end[at] += 1;
+    else if (!seconds.empty())
+      end[at] += seconds[size_t(at - steps) / m];
     total = std::max(total, end[at]);
     for (int next : after[at]) {
       end[next] = std::max(end[next], end[at]);
@@ -253,16 +258,70 @@ TEST(TransferSlots, NoNamedScheduleDeadlocksOrWaits) {
   EXPECT_GT(deadlocks, 5);
 }
 
+// 1F1B that starts each boundary `ahead` microbatches earlier than it has to.
+Schedule aheadBy(const std::vector<int> &ahead, int m, bool recompute) {
+  ScheduleOptions make;
+  make.stages = int(ahead.size()) + 1;
+  make.microbatches = m;
+  make.recompute = recompute;
+  make.splitBackward = make.update = true;
+  make.warmup.assign(make.stages, 1);
+  for (int s = make.stages - 2; s >= 0; --s)
+    make.warmup[s] = make.warmup[s + 1] + 1 + ahead[s];
+  for (int &count : make.warmup)
+    count = std::min(count, m);
+  return *makeSchedule("eager", make);
+}
+
+// Values find room as soon as they are sent where they are on their way for as
+// long as the list hides: half a microbatch each way for each one that a
+// boundary is ahead.
+TEST(TransferSlots, TransfersThatAListHidesDoNotWaitForRoom) {
+  Random random(14);
+  int slower = 0;
+  for (int k = 0; k < 200; ++k) {
+    std::vector<int> ahead(1 + below(random, 4));
+    for (int &count : ahead)
+      count = below(random, 3);
+    const int m = 4 * int(ahead.size()) + 4 + below(random, 8);
+    const bool recompute = below(random, 2);
+    Schedule schedule = aheadBy(ahead, m, recompute);
+    SimulateOptions options;
+    options.times = {{1, 1, 1, 1, 1, 1}};
+    for (int count : ahead)
+      options.boundaries.push_back(
+          {count * (recompute ? 2.0 : 1.5), count * (recompute ? 2.0 : 1.5)});
+    std::vector<Value> values;
+    std::vector<double> seconds;
+    for (const Transfer &t : chainTransfers(schedule)) {
+      values.push_back({t, {{t.fromAction, 0}}, {{t.toAction, 0}}});
+      if (t.toAction == Action::B && recompute) // not an early one
+        values.back().reads.insert({Action::R, 0});
+      seconds.push_back(
+          options.boundaries[std::min(t.fromStage, t.toStage)].forward);
+    }
+    const double expected = simulate(schedule, options).total;
+    EXPECT_EQ(run(schedule, values, true, seconds), expected)
+        << tableStr(schedule);
+    const double without = run(schedule, values, false, seconds);
+    slower += without < 0 || without > expected;
+  }
+  EXPECT_GT(slower, 50);
+}
+
 // The planner counts the copies that the plan has.
 TEST(TransferSlots, ThePlannerCountsAsManyCopies) {
   Random random(13);
-  for (int k = 0; k < 60; ++k) {
+  for (int k = 0; k < 120; ++k) {
     int p = 2 + below(random, 4), chunks = 1 + below(random, 2);
-    Schedule schedule = randomLists(random, p, 1 + below(random, 8), chunks);
+    Schedule schedule =
+        k % 2 ? aheadBy({below(random, 3), below(random, 3), below(random, 3)},
+                        4 + below(random, 12), below(random, 2))
+              : randomLists(random, p, 1 + below(random, 8), chunks);
+    p = schedule.stages;
     std::vector<PerLiveKind<int>> copies = copiesOf(schedule);
     std::vector<Transfer> transfers = chainTransfers(schedule);
-    std::vector<std::vector<int>> arrivals =
-        receiveDeadlines(schedule, transfers);
+    std::vector<TransferRoom> rooms = roomsOf(schedule, transfers);
     for (size_t t = 0; t < transfers.size(); ++t) {
       const Transfer &x = transfers[t];
       bool forward = x.toAction == Action::F;
@@ -270,15 +329,27 @@ TEST(TransferSlots, ThePlannerCountsAsManyCopies) {
       auto slots = [&](Action last) {
         return memory::planSlots(list,
                                  {{x.toAction, x.toChunk}, {last, x.toChunk}},
-                                 1, 0, arrivals[t])
+                                 1, 0, rooms[t].arrivals)
             .slots;
       };
+      const std::vector<Step> &sender = schedule.order[x.fromStage];
+      auto sentSlots = [&](Action last) {
+        return memory::planSlots(
+                   sender, {{x.fromAction, x.fromChunk}, {last, x.fromChunk}},
+                   0, 1, {}, rooms[t].departures)
+            .slots;
+      };
+      const PerLiveKind<int> &from = copies[x.fromChunk * p + x.fromStage];
       const PerLiveKind<int> &of = copies[x.toChunk * p + x.toStage];
       if (forward) {
+        EXPECT_EQ(from.at(LiveKind::F, false, true), sentSlots(Action::F));
+        EXPECT_EQ(from.at(LiveKind::FB, false, true), sentSlots(Action::B));
         EXPECT_EQ(of.at(LiveKind::F, true), slots(Action::F));
         EXPECT_EQ(of.at(LiveKind::FB, true), slots(Action::B));
         EXPECT_EQ(of.at(LiveKind::FW, true), slots(Action::W));
       } else {
+        EXPECT_EQ(from.at(LiveKind::B, false, true), sentSlots(Action::B));
+        EXPECT_EQ(from.at(LiveKind::BW, false, true), sentSlots(Action::W));
         EXPECT_EQ(of.at(LiveKind::B, true), slots(Action::B));
         EXPECT_EQ(of.at(LiveKind::BW, true), slots(Action::W));
       }

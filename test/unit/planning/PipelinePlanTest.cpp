@@ -1,8 +1,8 @@
 // Stages, recomputation and schedules against brute force and by definition.
 #include "passes/Planning/PipelinePlan.h"
-#include "passes/Planning/ReceiveDeadlines.h"
 #include "passes/Planning/ScheduleCheck.h"
 #include "passes/Planning/StageCosts.h"
+#include "passes/Planning/TransferPlaces.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -675,7 +675,7 @@ void countCopiesByDefinition(int distance) {
     std::vector<Transfer> all = transfers;
     for (const Transfer &transfer : chainTransfers(schedule))
       all.push_back(transfer);
-    std::vector<std::vector<int>> arrivals = receiveDeadlines(schedule, all);
+    std::vector<TransferRoom> rooms = roomsOf(schedule, all);
     for (int v = 0; v < schedule.virtualStages(); ++v) {
       const std::vector<Step> &order = schedule.order[v % 3];
       auto most = [&](Action from, Action to, int before, int after) {
@@ -691,14 +691,23 @@ void countCopiesByDefinition(int distance) {
           for (size_t t = 0; before && t < transfers.size(); ++t)
             if (transfers[t].toStage == v % 3 &&
                 transfers[t].toChunk == v / 3 && transfers[t].toAction == from)
-              first = std::min(first, arrivals[t][microbatch]);
+              first = std::min(first, rooms[t].arrivals[microbatch]);
           return first;
+        };
+        auto end = [&](int microbatch) {
+          int last = place(to, microbatch) + after;
+          for (size_t t = 0; after && t < transfers.size(); ++t)
+            if (transfers[t].fromStage == v % 3 &&
+                transfers[t].fromChunk == v / 3 &&
+                transfers[t].fromAction == from)
+              last = std::max(last, rooms[t].departures[microbatch] - 1);
+          return last;
         };
         int found = 0;
         for (int at = -1; at <= int(order.size()); ++at) {
           int alive = 0;
           for (int m = 0; m < schedule.microbatches; ++m)
-            alive += start(m) <= at && at <= place(to, m) + after;
+            alive += start(m) <= at && at <= end(m);
           found = std::max(found, alive);
         }
         return found;

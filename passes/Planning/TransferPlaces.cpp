@@ -1,0 +1,202 @@
+#include "passes/Planning/TransferPlaces.h"
+
+#include <algorithm>
+
+namespace merak::planning {
+
+namespace {
+
+// What an action takes: halves of it are whole numbers.
+constexpr int kUnit = 2;
+
+// Of each stage: forwards before the first backward, and actions of one
+// microbatch.
+struct Flight {
+  int forwards = 0, actions = 0;
+};
+
+std::vector<Flight> flightsOf(const Schedule &schedule) {
+  std::vector<Flight> flights(schedule.stages);
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    Flight &flight = flights[stage];
+    bool turned = false;
+    int first = -1; // microbatch
+    for (const Step &step : schedule.order[stage]) {
+      if (step.action != Action::F && step.action != Action::R &&
+          step.action != Action::B && step.action != Action::W)
+        continue;
+      turned |= step.action == Action::B;
+      flight.forwards += step.action == Action::F && !turned;
+      if (first < 0)
+        first = step.microbatch;
+      flight.actions += step.microbatch == first;
+    }
+    if (!turned)
+      flight.forwards = 0;
+  }
+  return flights;
+}
+
+// Units by boundary, each way. By the law of docs/Resharding.md, "Hiding what
+// is left", the transfers there and back between any two stages are hidden if
+// they take no more microbatches than the first one has forwards before its
+// first backward beyond 1F1B's, as against the second one.
+std::vector<int> hiddenBy(const Schedule &schedule) {
+  const int p = schedule.stages;
+  if (schedule.chunks > 1)
+    return {};
+  const std::vector<Flight> flights = flightsOf(schedule);
+  // Forwards beyond 1F1B's, as against the last stage.
+  std::vector<int> beyond(p);
+  for (int s = 0; s < p; ++s)
+    beyond[s] = flights[s].forwards - flights[p - 1].forwards - (p - 1 - s);
+  std::vector<int> hidden(std::max(0, p - 1)), most = beyond;
+  for (int s = p - 2; s > 0; --s) // of all stages from here on
+    most[s] = std::max(beyond[s], most[s + 1]);
+  bool some = false;
+  int least = p > 0 ? beyond[0] : 0; // of all stages up to here
+  for (int s = 0; s + 1 < p; ++s) {
+    least = std::min(least, beyond[s]);
+    // No more than what a microbatch takes, else a link takes more.
+    hidden[s] =
+        std::clamp(least - most[s + 1], 0, 2) * flights[s].actions * kUnit / 2;
+    some |= hidden[s] > 0;
+  }
+  return some ? hidden : std::vector<int>();
+}
+
+// What stages wait for of their neighbours, once however many values go there:
+// what else they receive is there before.
+std::vector<Transfer> chainOf(const Schedule &schedule,
+                              const std::vector<Transfer> &transfers) {
+  std::vector<Transfer> chain = chainTransfers(schedule);
+  auto isAmong = [&](const Transfer &link) {
+    return std::find(transfers.begin(), transfers.end(), link) !=
+           transfers.end();
+  };
+  std::erase_if(chain, [&](const Transfer &link) { return !isAmong(link); });
+  return chain;
+}
+
+} // namespace
+
+TransferPlaces::TransferPlaces(const Schedule &schedule,
+                               std::vector<Transfer> transfers)
+    : stages(schedule.stages), microbatches(schedule.microbatches),
+      runs(size_t(schedule.virtualStages()) * kActions),
+      hidden(hiddenBy(schedule)) {
+  if (transfers.empty())
+    transfers = chainTransfers(schedule);
+  for (int stage = 0; stage < stages; ++stage)
+    for (size_t at = 0; at < schedule.order[stage].size(); ++at) {
+      const Step &step = schedule.order[stage][at];
+      Runs &of = runs[(size_t(step.chunk) * stages + stage) * kActions +
+                      size_t(step.action)];
+      of.places.push_back(int(at));
+      of.microbatches.push_back(step.microbatch);
+    }
+  atZero = runWith(schedule, transfers, {});
+  if (hidden.empty())
+    return;
+  std::vector<BoundaryCost> boundaries;
+  for (int units : hidden)
+    boundaries.push_back({double(units), double(units)});
+  hiding = runWith(schedule, chainOf(schedule, transfers), boundaries);
+}
+
+TransferPlaces::Run
+TransferPlaces::runWith(const Schedule &schedule,
+                        const std::vector<Transfer> &transfers,
+                        const std::vector<BoundaryCost> &boundaries) const {
+  SimulateOptions unit;
+  unit.times = {{kUnit, kUnit, kUnit, kUnit, kUnit, kUnit}};
+  unit.transfers = transfers;
+  unit.boundaries = boundaries;
+  const Timeline timeline = simulate(schedule, unit);
+  Run run{timeline.finished, std::vector<std::vector<Span>>(stages)};
+  for (int stage = 0; stage < stages; ++stage) {
+    for (const TimedStep &step : timeline.stages[stage])
+      run.spans[stage].push_back({int(step.start), int(step.end)});
+    run.spans[stage].resize(schedule.order[stage].size());
+  }
+  return run;
+}
+
+int TransferPlaces::unitsOf(int virtualStage, Action action) const {
+  const int boundary = action == Action::F ? virtualStage : virtualStage - 1;
+  return boundary >= 0 && boundary < int(hidden.size())
+             ? hidden[size_t(boundary)]
+             : 0;
+}
+
+std::vector<int> TransferPlaces::arrivals(const Transfer &transfer,
+                                          bool atOnce) const {
+  const std::vector<Span> &sender = atZero.spans[transfer.fromStage];
+  std::vector<int> of(size_t(microbatches),
+                      int(atZero.spans[transfer.toStage].size()));
+  if (!atZero.finished)
+    return of;
+  const int from = transfer.fromChunk * stages + transfer.fromStage;
+  const auto &[places, numbers] = runsOf(from, transfer.fromAction);
+  // Times at which the value of each run wants room ascend.
+  auto lower = [&](const Run &run, auto wantedOf) {
+    const std::vector<Span> &receiver = run.spans[transfer.toStage];
+    size_t ended = 0;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const int wanted = wantedOf(i);
+      if (wanted < 0)
+        break;
+      while (ended < receiver.size() && receiver[ended].end <= wanted)
+        ++ended;
+      of[numbers[i]] = std::min(of[numbers[i]], int(ended));
+    }
+  };
+  lower(atZero, [&](size_t i) {
+    if (atOnce)
+      return sender[places[i]].end;
+    // The next run that is not the step right behind.
+    size_t next = i + 1;
+    if (next < places.size() && places[next] == places[i] + 1)
+      ++next;
+    return next < places.size() ? sender[places[next]].start : -1;
+  });
+  if (unitsOf(from, transfer.fromAction) > 0 && hiding.finished)
+    lower(hiding, [&](size_t i) {
+      return hiding.spans[transfer.fromStage][places[i]].end;
+    });
+  return of;
+}
+
+std::vector<int> TransferPlaces::departures(const Transfer &transfer) const {
+  std::vector<int> of(size_t(microbatches), 0);
+  const int from = transfer.fromChunk * stages + transfer.fromStage;
+  const int units = unitsOf(from, transfer.fromAction);
+  if (units == 0 || !hiding.finished)
+    return of;
+  const std::vector<Span> &sender = hiding.spans[transfer.fromStage];
+  const auto &[places, numbers] = runsOf(from, transfer.fromAction);
+  int left = 0; // when the value before has
+  size_t begun = 0;
+  for (size_t i = 0; i < places.size(); ++i) {
+    left = std::max(left, sender[places[i]].end) + units;
+    while (begun < sender.size() && sender[begun].start < left)
+      ++begun;
+    of[numbers[i]] = int(begun);
+  }
+  return of;
+}
+
+std::vector<TransferRoom> roomsOf(const Schedule &schedule,
+                                  const std::vector<Transfer> &transfers,
+                                  bool atOnce) {
+  std::vector<TransferRoom> rooms;
+  if (transfers.empty())
+    return rooms;
+  const TransferPlaces places(schedule, transfers);
+  for (const Transfer &transfer : transfers)
+    rooms.push_back(
+        {places.arrivals(transfer, atOnce), places.departures(transfer)});
+  return rooms;
+}
+
+} // namespace merak::planning
