@@ -187,7 +187,7 @@ class Bench:
     def rows(self, hosts, name, model, stages, cut, period, moved):
         seconds = max(0.2, 20 * period)
         mib = max(1, round(moved / period * seconds / (1 << 20)))
-        bandwidth = hosts.goodput(self.scratch, mib, 3)
+        bandwidth = hosts.goodput(self.scratch, mib, 3, each_way=True)
         m, p, c = self.args.microbatches, stages, moved / bandwidth + 4e-4
         law = {ASYNCHRONOUS: (m + p - 1) * period + ((p - 1) * m / p + p - 2) * c,
                "eager": (m + p - 1) * period + (p - 1) * c if c <= period else None}

@@ -61,6 +61,11 @@ struct CommCall {
   std::span<const View> inputs;
   std::span<const View> outputs;
   StreamHandle stream = nullptr;
+  // Sends of host transports: the stream sends again before anybody is told
+  // that this one is done, so the call may return before that.
+  bool staysOpen = false;
+  // The stream's call before, if that may: it is done when this one returns.
+  Endpoint *open = nullptr;
 };
 
 // One rank's access to the others.

@@ -309,7 +309,9 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
   case Instruction::COLLECTIVE:
   case Instruction::SEND:
   case Instruction::RECV:
-    return comm_.run({op.endpoint.get(), op.sent(), op.received(), stream});
+    return comm_.run({op.endpoint.get(), op.sent(), op.received(), stream,
+                      op.staysOpen,
+                      op.open ? op.open->endpoint.get() : nullptr});
   case Instruction::RECORD: {
     Event &event = events_[program_.eventInstance(call.call, op)];
     if (!backend_.isHost())

@@ -94,8 +94,25 @@ Status RankProgram::buildProcedure(const planpb::Procedure &procedure) {
     problems.merge(buildOp(instruction, op).withContext(where()));
     lanes[instruction.stream()].push_back(&op);
   }
+  for (const std::vector<Op *> &ops : lanes)
+    linkSends(ops);
   problems.merge(buildEvents(procedure, lanes));
   return problems;
+}
+
+void RankProgram::linkSends(const std::vector<Op *> &ops) {
+  Op *before = nullptr;
+  for (Op *op : ops) {
+    const Instruction::Kind kind = op->instruction->kind();
+    if (kind == Instruction::WAIT)
+      continue;
+    const bool sends = kind == Instruction::SEND;
+    if (sends && before) {
+      before->staysOpen = true;
+      op->open = before;
+    }
+    before = sends ? op : nullptr;
+  }
 }
 
 Status RankProgram::buildEvents(const planpb::Procedure &procedure,

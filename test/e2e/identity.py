@@ -6,6 +6,7 @@ exact   models whose sums are exact in any order: every layout gives the losses,
         (with dropout: those of dropout_reference.py)
 order   recorded models: choices that reorder no sum (pipeline stages, schedule,
         recomputation) at equal microbatches and tensor degree
+sends   the same with values that leave late, or that stages wait for
 tight   the same under a memory limit that makes auto recompute a part
 Values are compared with ==, so that 0 and -0 count as equal.
 """
@@ -223,6 +224,12 @@ def order_body(model, stages, rest, microbatch, schedule, recompute, tools):
     return "identical"
 
 
+def sends_body(*case):
+    """Values that leave later, or are waited for, change no bit."""
+    *layout, sends, tools = case
+    return order_body(*layout, WithOption(tools, f"--sends={sends}"))
+
+
 def largest_arena(tools, model, mesh, microbatch, schedule, recompute):
     """Bytes of the rank that needs most."""
     plan = tools.path(f"{recompute}.plan")
@@ -304,16 +311,21 @@ def order_layouts():
 def main():
     args = harness.parser(__doc__).parse_args()
     exact, order = list(exact_layouts()), list(order_layouts())
+    sends = [(*c, how) for c in order for how in ("late", "blocking")
+             if c[0] in ("gpt2-tiny", "resnet-tiny", "mlp-ce") and c[1]]
     if not args.all:
         exact = list(dict.fromkeys(matrix.pairwise(exact) + ALWAYS_EXACT))
         # One rank and tp=2 for every model; the rest is for --all.
         # Many microbatches, so that schedules differ.
         order = matrix.pairwise([c for c in order if c[1] and c[3] == "one" and
                                  c[2] in ("", "tp=2")])
+        sends = matrix.pairwise(sends)
     cases = [Case("exact " + " ".join(c), functools.partial(exact_body, *c))
              for c in exact]
     cases += [Case("order " + " ".join((c[0], join(c[1], c[2]), *c[3:])),
                    functools.partial(order_body, *c)) for c in order]
+    cases += [Case("sends " + " ".join((c[0], join(c[1], c[2]), *c[3:])),
+                   functools.partial(sends_body, *c)) for c in sends]
     cases += [Case("tight " + " ".join(c), functools.partial(tight_body, *c))
               for c in itertools.product(TIGHT, ["pp=4"], ["one"],
                                          TIGHT_SCHEDULES)]

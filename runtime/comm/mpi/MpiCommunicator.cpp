@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace merak::runtime {
 namespace {
@@ -28,6 +29,7 @@ struct MpiEndpoint : Endpoint {
   int me = 0; // index in the group
   int tag = 0;
   std::vector<char> packed, received;
+  std::shared_ptr<MpiEngine::Batch> open; // of a send that may be under way
 };
 
 // One operand of a collective, or a transfer.
@@ -54,10 +56,20 @@ public:
       return broadcast();
     }
   }
-  Status send() {
+  // Where a receiver is asked before a message is sent, two of a stream hide
+  // each other's answers; more than two would overtake what else leaves the
+  // host.
+  Status send(MpiEndpoint *before, bool staysOpen) {
     const View dense = pack(input_);
     post(true, spec_.peer, dense.data, bytesOf(dense));
-    return flush();
+    endpoint_.open = engine_.begin(messages_);
+    messages_.clear();
+    Status status;
+    if (before && before->open)
+      status = engine_.wait(std::exchange(before->open, nullptr));
+    if (!staysOpen || !status.ok())
+      status.merge(engine_.wait(std::exchange(endpoint_.open, nullptr)));
+    return status;
   }
   Status receive() {
     const bool direct = output_.dense() && !spec_.accumulate;
@@ -313,7 +325,8 @@ Status MpiCommunicator::run(const CommCall &call) {
   const View none;
   Status status;
   if (spec.kind == CommSpec::Send) {
-    status = Exchange(endpoint, engine_, call.inputs[0], none).send();
+    status = Exchange(endpoint, engine_, call.inputs[0], none)
+                 .send(static_cast<MpiEndpoint *>(call.open), call.staysOpen);
   } else if (spec.kind == CommSpec::Recv) {
     status = Exchange(endpoint, engine_, none, call.outputs[0]).receive();
   } else {

@@ -44,10 +44,13 @@ MpiEngine::~MpiEngine() {
   thread_.join();
 }
 
-Status MpiEngine::run(std::span<const MpiMessage> messages) {
-  if (messages.empty())
-    return {};
+std::shared_ptr<MpiEngine::Batch>
+MpiEngine::begin(std::span<const MpiMessage> messages) {
   auto batch = std::make_shared<Batch>();
+  if (messages.empty()) {
+    batch->done = true;
+    return batch;
+  }
   batch->messages.assign(messages.begin(), messages.end());
   {
     std::lock_guard lock(mutex_);
@@ -55,6 +58,10 @@ Status MpiEngine::run(std::span<const MpiMessage> messages) {
     queued_ = true;
   }
   wake_.notify_one();
+  return batch;
+}
+
+Status MpiEngine::wait(const std::shared_ptr<Batch> &batch) {
   if (gate_.wait([&] { return batch->done.load(); }, abort_))
     return batch->failure;
   static const std::atomic<bool> kNever{false};

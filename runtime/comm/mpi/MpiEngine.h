@@ -45,19 +45,19 @@ public:
   // Starts all messages together and returns when all are done. Errors: MPI's,
   // a message of another length than expected; with an empty text: the run was
   // aborted. Afterwards nothing touches the messages' memory.
-  Status run(std::span<const MpiMessage> messages);
+  Status run(std::span<const MpiMessage> messages) {
+    return wait(begin(messages));
+  }
+
+  // The same in two calls.
+  struct Batch;
+  std::shared_ptr<Batch> begin(std::span<const MpiMessage> messages);
+  Status wait(const std::shared_ptr<Batch> &batch);
 
   // Largest tag.
   int tagLimit() const { return tagLimit_; }
 
 private:
-  // The messages of one call of `run`.
-  struct Batch {
-    std::vector<MpiMessage> messages;
-    int open = 0; // requests under way
-    Status failure;
-    std::atomic<bool> done{false};
-  };
   struct Piece { // of a message
     std::shared_ptr<Batch> batch;
     bool send;
@@ -91,6 +91,14 @@ private:
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   std::thread thread_;
+};
+
+// The messages of one call.
+struct MpiEngine::Batch {
+  std::vector<MpiMessage> messages;
+  int open = 0; // requests under way
+  Status failure;
+  std::atomic<bool> done{false};
 };
 
 } // namespace merak::runtime

@@ -3,6 +3,33 @@
 // RUN: merak-opt %s --merak-convert-to-plan --merak-update-in-place \
 // RUN:   --merak-assign-memory --merak-verify-memory --merak-insert-events \
 // RUN:   --merak-verify-plan | FileCheck %s --check-prefix=EVENTS
+// RUN: merak-opt %s --merak-convert-to-plan=sends=late --merak-update-in-place \
+// RUN:   --merak-assign-memory --merak-insert-events --merak-verify-plan \
+// RUN:   | FileCheck %s --check-prefix=LATE
+// RUN: merak-opt %s --merak-convert-to-plan=sends=blocking --merak-update-in-place \
+// RUN:   --merak-assign-memory --merak-insert-events --merak-verify-plan \
+// RUN:   | FileCheck %s --check-prefix=BLOCKING
+// RUN: not merak-opt %s --merak-convert-to-plan=sends=soon 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=SOON
+// SOON: expected sends to be early, late or blocking, found soon
+
+// A gradient that leaves late waits for gradients of weights, which stand behind it.
+// LATE-LABEL: plan.procedure @stage1.backward
+// LATE-NOT: plan.send
+// LATE: plan.procedure @stage1.weight
+// LATE: plan.library "einsum"
+// LATE-NEXT: plan.record [[EVENT:[0-9]+]] () -> ()
+// LATE-NEXT: plan.wait [[EVENT]] () -> () stream 3
+// LATE-NEXT: plan.send "t1" (@act1[4, 8]) -> () peer {pp = 0 : i64} stream 3 {plan.after_all}
+
+// The computation waits for its sends.
+// BLOCKING-LABEL: plan.procedure @stage0.forward
+// BLOCKING: plan.send "t0" (@act0[4, 8]) -> () peer {pp = 1 : i64} {plan.after_all}
+// BLOCKING-LABEL: plan.procedure @stage1.backward
+// BLOCKING-NOT: plan.send
+// BLOCKING: plan.procedure @stage1.weight
+// BLOCKING: plan.library "einsum"
+// BLOCKING-NEXT: plan.send "t1" (@act1[4, 8]) -> () peer {pp = 0 : i64} {plan.after_all}
 
 // Two stages of an MLP over dp=2 and tp=2, two microbatches. The hidden
 // dimension is split over tp: one sum in the forward of stage 1.
