@@ -66,6 +66,9 @@ struct CommCall {
   bool staysOpen = false;
   // The stream's call before, if that may: it is done when this one returns.
   Endpoint *open = nullptr;
+  // Receives of host transports: the stream's next call, a receive too, whose
+  // memory is free by now, so that it may begin.
+  const CommCall *next = nullptr;
 };
 
 // One rank's access to the others.

@@ -309,9 +309,7 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
   case Instruction::COLLECTIVE:
   case Instruction::SEND:
   case Instruction::RECV:
-    return comm_.run({op.endpoint.get(), op.sent(), op.received(), stream,
-                      op.staysOpen,
-                      op.open ? op.open->endpoint.get() : nullptr});
+    return transfer(lane, call, op);
   case Instruction::RECORD: {
     Event &event = events_[program_.eventInstance(call.call, op)];
     if (!backend_.isHost())
@@ -333,6 +331,18 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
   default:
     return {};
   }
+}
+
+Status Executor::transfer(int lane, const LaneCall &call, Op &op) {
+  const StreamHandle stream = program_.stream(lane);
+  CommCall next;
+  if (op.next) {
+    program_.place(call, *op.next, scalars_);
+    next = {op.next->endpoint.get(), {}, op.next->received(), stream};
+  }
+  return comm_.run({op.endpoint.get(), op.sent(), op.received(), stream,
+                    op.staysOpen, op.open ? op.open->endpoint.get() : nullptr,
+                    op.next ? &next : nullptr});
 }
 
 Status Executor::compute(int lane, const Op &op) {

@@ -95,23 +95,25 @@ Status RankProgram::buildProcedure(const planpb::Procedure &procedure) {
     lanes[instruction.stream()].push_back(&op);
   }
   for (const std::vector<Op *> &ops : lanes)
-    linkSends(ops);
+    linkTransfers(ops);
   problems.merge(buildEvents(procedure, lanes));
   return problems;
 }
 
-void RankProgram::linkSends(const std::vector<Op *> &ops) {
-  Op *before = nullptr;
+void RankProgram::linkTransfers(const std::vector<Op *> &ops) {
+  Op *sends = nullptr, *receives = nullptr; // the ones before
   for (Op *op : ops) {
     const Instruction::Kind kind = op->instruction->kind();
-    if (kind == Instruction::WAIT)
-      continue;
-    const bool sends = kind == Instruction::SEND;
-    if (sends && before) {
-      before->staysOpen = true;
-      op->open = before;
+    if (kind == Instruction::SEND && sends) {
+      sends->staysOpen = true;
+      op->open = sends;
     }
-    before = sends ? op : nullptr;
+    if (kind == Instruction::RECV && receives)
+      receives->next = op;
+    if (kind != Instruction::WAIT)
+      sends = kind == Instruction::SEND ? op : nullptr;
+    if (kind != Instruction::RECORD)
+      receives = kind == Instruction::RECV ? op : nullptr;
   }
 }
 

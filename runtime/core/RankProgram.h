@@ -59,9 +59,9 @@ struct Op {
   std::vector<ScalarPatch> scalarPatches;
   int64_t microbatchScale = 1; // positions of axis "mb" in a microbatch
   std::unique_ptr<Prepared> prepared;
-  // Sends of one stream that follow each other (CommCall).
+  // Sends, and receives, of one stream that follow each other (CommCall).
   bool staysOpen = false;
-  Op *open = nullptr;
+  Op *open = nullptr, *next = nullptr;
   std::unique_ptr<Endpoint> endpoint;
   int peer = -1;                               // SEND, RECV
   std::vector<int> members;                    // COLLECTIVE
@@ -161,9 +161,9 @@ private:
   Status buildScalars(Op &op);
   Status buildInput(Op &op);
   Status buildComm(Op &op);
-  // Of a procedure on one stream. Between two sends that follow each other
-  // nobody is told that the first one is done.
-  static void linkSends(const std::vector<Op *> &ops);
+  // Of a procedure on one stream: sends between which nobody is told that the
+  // first one is done, receives of which the second one waits for nobody.
+  static void linkTransfers(const std::vector<Op *> &ops);
   Status buildEvents(const planpb::Procedure &procedure,
                      const std::vector<std::vector<Op *>> &lanes);
   Status buildLanes();

@@ -29,7 +29,7 @@ struct MpiEndpoint : Endpoint {
   int me = 0; // index in the group
   int tag = 0;
   std::vector<char> packed, received;
-  std::shared_ptr<MpiEngine::Batch> open; // of a send that may be under way
+  std::shared_ptr<MpiEngine::Batch> open; // what may be under way
 };
 
 // One operand of a collective, or a transfer.
@@ -71,21 +71,31 @@ public:
       status.merge(engine_.wait(std::exchange(endpoint_.open, nullptr)));
     return status;
   }
-  Status receive() {
-    const bool direct = output_.dense() && !spec_.accumulate;
-    View target = output_;
-    if (!direct) {
-      endpoint_.received.resize(size_t(bytesOf(output_)));
-      target = denseLike(output_, endpoint_.received.data());
-    }
+  // Begins unless it has begun.
+  void expect() {
+    if (endpoint_.open)
+      return;
+    const View target = landing();
     post(false, spec_.peer, target.data, bytesOf(target));
-    MERAK_RETURN_IF_ERROR(flush());
-    if (!direct)
-      copyViews(target, output_, spec_.accumulate);
+    endpoint_.open = engine_.begin(messages_);
+    messages_.clear();
+  }
+  Status receive() {
+    MERAK_RETURN_IF_ERROR(engine_.wait(std::exchange(endpoint_.open, nullptr)));
+    if (!isDirect())
+      copyViews(landing(), output_, spec_.accumulate);
     return {};
   }
 
 private:
+  // Where a message arrives.
+  bool isDirect() const { return output_.dense() && !spec_.accumulate; }
+  View landing() {
+    if (isDirect())
+      return output_;
+    endpoint_.received.resize(size_t(bytesOf(output_)));
+    return denseLike(output_, endpoint_.received.data());
+  }
   void post(bool send, int peer, void *data, int64_t bytes) {
     MpiMessage message{send, peer, endpoint_.tag, static_cast<char *>(data),
                        bytes};
@@ -328,7 +338,14 @@ Status MpiCommunicator::run(const CommCall &call) {
     status = Exchange(endpoint, engine_, call.inputs[0], none)
                  .send(static_cast<MpiEndpoint *>(call.open), call.staysOpen);
   } else if (spec.kind == CommSpec::Recv) {
-    status = Exchange(endpoint, engine_, none, call.outputs[0]).receive();
+    Exchange own(endpoint, engine_, none, call.outputs[0]);
+    own.expect();
+    // Its sender is answered while this one comes.
+    if (call.next)
+      Exchange(static_cast<MpiEndpoint &>(*call.next->endpoint), engine_, none,
+               call.next->outputs[0])
+          .expect();
+    status = own.receive();
   } else {
     for (size_t i = 0; i < call.inputs.size() && status.ok(); ++i)
       status = Exchange(endpoint, engine_, call.inputs[i], call.outputs[i])
