@@ -4,6 +4,7 @@ process, ends together when one is lost, and works across hosts.
 
 equal    models on 2, 4 and 8 processes: losses, gradients, weights, and the
          files that hold them, byte for byte
+boxes    the same with values that go between unlike meshes in several messages
 resume   checkpoints go from one kind of ranks to the other; inference,
          timelines and single collectives too
 killed   runs whose ranks are killed while they train and save go on, and end
@@ -36,6 +37,7 @@ import sparse_models
 from harness import Case, Failed
 
 HOSTS = os.path.join(harness.ROOT, "test/mpi/hosts")
+SAMPLE = os.path.join(harness.ROOT, "samples/01-train-gpt/model.onnx")
 # More processes than cores: waiting must not keep others from computing.
 MPIRUN = ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
 ROOT_ALLOWED = {"OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -725,6 +727,20 @@ def why_no_hosts():
 # --------------------------------------------------------------------- cases
 
 
+def boxes_body(reshard, tools):
+    """Between stages of unlike meshes: several messages of a value, of 100 KB and
+    more, which are under way at a time."""
+    strategy, plan = tools.path("stages.json"), tools.path("x.plan")
+    with open(strategy, "w", encoding="utf-8") as file:
+        json.dump({"pipelines": [{"microbatches": 2, "stages": [
+            {"devices": "0,1", "mesh": "dp=2"},
+            {"devices": "2-4", "mesh": "dp=1,tp=3",
+             "begin": "/blocks.2/norm1/LayerNormalization"}]}]}, file)
+    tools.run("merakc", SAMPLE, "-o", plan, "--global-batch=160",
+              f"--strategy={strategy}", f"--reshard={reshard}")
+    return train_both(tools, plan, "--data=synthetic", 5, steps=2)
+
+
 def cases(everything, short):
     models = sorted(m for m in os.listdir(harness.MODELS)
                     if os.path.isdir(os.path.join(harness.MODELS, m)))
@@ -754,6 +770,8 @@ def cases(everything, short):
                          ("pp=2,dp=2,tp=2", "50000")):
         yield Case(f"buckets {mesh} {bucket}",
                    functools.partial(buckets_body, mesh, bucket))
+    for reshard in ("broadcast", "scatter-gather", "convert"):
+        yield Case(f"boxes {reshard}", functools.partial(boxes_body, reshard))
     yield Case("resume in process, mpi, in process", resume_body)
     yield Case("killed", lambda tools: checkpoint.killed(
         "gpt2-tiny", "pp=2,tp=2", [], 9, 50 if everything else 3, tools,
