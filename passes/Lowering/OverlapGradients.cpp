@@ -339,7 +339,7 @@ private:
            });
   }
 
-  // B and W of one microbatch, nobody waits for what B sends, and it has waits
+  // B and W of one microbatch, nobody waits for what they send, and B has waits
   // to spare: W would only hold up submicrobatches that hide each other's
   // collectives.
   bool mayJoin(plan::CallOp backward, plan::CallOp weight) {
@@ -348,7 +348,12 @@ private:
            procedureOf(weight).getAction() == Action::W &&
            backward.getMicrobatch() == weight.getMicrobatch() &&
            backward.getSlots() == weight.getSlots() &&
-           b.getOps<plan::SendOp>().empty() && !hidesCollectives(b);
+           b.getOps<plan::SendOp>().empty() &&
+           llvm::none_of(procedureOf(weight).getOps<plan::SendOp>(),
+                         [](plan::SendOp send) {
+                           return send->hasAttr(plan::kAfterAllAttr);
+                         }) &&
+           !hidesCollectives(b);
   }
 
   // Every instruction of W goes in front of the first one of B, behind all that
