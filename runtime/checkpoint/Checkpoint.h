@@ -10,6 +10,7 @@
 #include "runtime/core/RankProgram.h"
 
 #include <functional>
+#include <set>
 #include <span>
 
 namespace merak::runtime {
@@ -33,6 +34,10 @@ Status loadTensors(const LoadedPlan &plan, std::span<const RankMemory> ranks,
 Status openCheckpoint(const LoadedPlan &plan, const std::string &path,
                       TensorStore &store, CheckpointState &state,
                       std::span<const RankMemory> ranks = {});
+
+// Names of the files of a generation that hold what these ranks need.
+std::set<std::string> shardsNeeded(const std::string &generation,
+                                   std::span<const RankMemory> ranks);
 
 // Of such a path only what the run was; nothing of a file of parameters.
 Result<CheckpointState> readCheckpointState(const std::string &path);

@@ -2,19 +2,16 @@
 
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/DType.h"
+#include "runtime/core/PromptThread.h"
 #include "runtime/plan/Checksum.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <sstream>
-#include <sys/resource.h>
 
 namespace merak::runtime {
 namespace {
-
-// Training goes before writing.
-void stepBack() { (void)setpriority(PRIO_PROCESS, 0, 10); }
 
 std::string packChecks(int64_t skipped,
                        const std::map<std::string, FileCheck> &checks) {
@@ -237,7 +234,7 @@ Status CheckpointWriter::begin(const CheckpointState &state) {
   MERAK_RETURN_IF_ERROR(wait());
   MERAK_RETURN_IF_ERROR(takeCopy());
   thread_ = std::thread([this, state] {
-    stepBack();
+    stepBehind();
     outcome_ = writeGeneration(
         state, [this](const Piece &piece, planpb::DType, char *data) {
           const std::vector<char> &bytes = copy_.at(&piece);

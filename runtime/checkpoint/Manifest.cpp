@@ -263,12 +263,14 @@ std::string shardName(int rank) {
 }
 
 bool isShardName(const std::string &name) {
-  const std::string begin = "rank-", end = ".safetensors";
-  if (name.size() <= begin.size() + end.size() || !name.starts_with(begin) ||
-      !name.ends_with(end))
-    return false;
-  return std::all_of(name.begin() + begin.size(), name.end() - end.size(),
-                     [](char c) { return c >= '0' && c <= '9'; });
+  const std::string end = ".safetensors";
+  for (const std::string begin : {"rank-", "part-"})
+    if (name.size() > begin.size() + end.size() && name.starts_with(begin) &&
+        name.ends_with(end))
+      return std::all_of(name.begin() + int64_t(begin.size()),
+                         name.end() - int64_t(end.size()),
+                         [](char c) { return c >= '0' && c <= '9'; });
+  return false;
 }
 
 // The sum of the boxes' indicator functions is determined by its mixed

@@ -37,6 +37,7 @@ struct Manifest {
 
 constexpr const char *kManifestName = "index.json";
 std::string shardName(int rank);
+// What a rank wrote, or a part of copies (CopyFolder.h).
 bool isShardName(const std::string &name);
 
 std::string manifestText(const Manifest &manifest);

@@ -172,6 +172,21 @@ Status openCheckpoint(const LoadedPlan &plan, const std::string &path,
   return problems;
 }
 
+std::set<std::string> shardsNeeded(const std::string &generation,
+                                   std::span<const RankMemory> ranks) {
+  std::set<std::string> names;
+  auto manifest = readManifest(joinPath(generation, kManifestName));
+  if (!manifest)
+    return names;
+  const Needed needed = neededBy(ranks);
+  for (const auto &[name, tensor] : manifest->tensors)
+    if (const auto boxes = needed.find(name); boxes != needed.end())
+      for (const ManifestPiece &piece : tensor.pieces)
+        if (touches(piece, boxes->second))
+          names.insert(piece.file);
+  return names;
+}
+
 Result<CheckpointState> readCheckpointState(const std::string &path) {
   if (!isFolder(path))
     return CheckpointState();

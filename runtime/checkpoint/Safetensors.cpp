@@ -91,8 +91,10 @@ Status checkFilled(const SafetensorsFile &file, const char *data,
   return {};
 }
 
-std::string headerOf(const std::vector<SafetensorsOutput> &tensors,
-                     uint64_t &dataBytes) {
+} // namespace
+
+std::string safetensorsHead(const std::vector<SafetensorsOutput> &tensors,
+                            uint64_t &dataBytes) {
   Json json = Json::object();
   dataBytes = 0;
   for (const SafetensorsOutput &tensor : tensors) {
@@ -104,10 +106,9 @@ std::string headerOf(const std::vector<SafetensorsOutput> &tensors,
   }
   std::string header = json.dump();
   header.append((8 - header.size() % 8) % 8, ' ');
-  return header;
+  const uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char *>(&length), 8) + header;
 }
-
-} // namespace
 
 Result<SafetensorsFile> openSafetensors(const std::string &path) {
   auto mapped = MappedFile::open(path);
@@ -157,20 +158,18 @@ Result<FileCheck>
 makeSafetensors(Files &files, const std::string &path,
                 const std::vector<SafetensorsOutput> &tensors) {
   uint64_t dataBytes = 0;
-  const std::string header = headerOf(tensors, dataBytes);
-  const uint64_t length = header.size();
+  const std::string head = safetensorsHead(tensors, dataBytes);
   auto file = files.create(path);
   if (!file)
     return file.status();
   FileCheck check;
-  check.bytes = 8 + length + dataBytes;
+  check.bytes = head.size() + dataBytes;
   Checksum checksum(check.bytes);
   auto put = [&](const void *data, size_t bytes) {
     checksum.add(data, bytes);
     return (*file)->write(data, bytes);
   };
-  MERAK_RETURN_IF_ERROR(put(&length, 8));
-  MERAK_RETURN_IF_ERROR(put(header.data(), length));
+  MERAK_RETURN_IF_ERROR(put(head.data(), head.size()));
   std::vector<char> data;
   for (const SafetensorsOutput &tensor : tensors) {
     data.resize(byteSize(tensor.dtype, tensor.shape));

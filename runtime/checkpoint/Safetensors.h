@@ -39,6 +39,11 @@ struct SafetensorsOutput {
   std::function<Status(char *)> fill;
 };
 
+// What stands before the data, in a file of these tensors one after the other;
+// `dataBytes`: of them all.
+std::string safetensorsHead(const std::vector<SafetensorsOutput> &tensors,
+                            uint64_t &dataBytes);
+
 // What a file must be when it is read again.
 struct FileCheck {
   uint64_t bytes = 0, checksum = 0;

@@ -42,4 +42,6 @@ void wakePromptly() {
 
 bool wakesPromptly() { return brief; }
 
+void stepBehind() { (void)setpriority(PRIO_PROCESS, 0, 10); }
+
 } // namespace merak::runtime

@@ -14,4 +14,7 @@ void wakePromptly();
 // would then stand behind those that compute. They sleep, and are woken.
 bool wakesPromptly();
 
+// What training goes before: this thread gets cores that nothing else wants.
+void stepBehind();
+
 } // namespace merak::runtime

@@ -4,6 +4,7 @@
 #include "runtime/core/Output.h"
 #include "runtime/launch/ChildProcess.h"
 #include "runtime/launch/Hosts.h"
+#include "runtime/launch/RunCopies.h"
 #include "runtime/launch/RunLog.h"
 #include "runtime/plan/Signature.h"
 #include "runtime/plan/Verify.h"
@@ -26,9 +27,11 @@ std::string usageProblem(const AgentOptions &options, const AgentRun &run) {
     return options.launcher.empty() && options.hosts.empty()
                ? ""
                : "--launcher and --hosts are for --restarts";
-  if (run.save.empty())
+  if (run.save.empty() && !run.copies)
     return "--restarts goes on from checkpoints: give --save (and "
-           "--save-every)";
+           "--save-every), or --copies";
+  if (run.save.empty() && run.log.empty() && !options.launcher.empty())
+    return "--copies without --save needs --log: it says how far a run came";
   if (options.launcher.empty() && !options.hosts.empty())
     return "--hosts is for --launcher";
   const bool names = options.launcher.find("{hosts}") != std::string::npos;
@@ -83,6 +86,14 @@ public:
       complain(fmt::format("merak-run: error: {}", status.str()));
       return 1;
     }
+    const int code = runs();
+    if (run_.copies)
+      endCopies(code);
+    return code;
+  }
+
+private:
+  int runs() {
     while (true) {
       const Position from = position();
       if (from.step >= last_)
@@ -98,12 +109,12 @@ public:
         complain(fmt::format("merak-run: error: {}", child.status().str()));
         return 1;
       }
+      ++starts_;
       if (const std::optional<int> code = watch(*child, from, *plan))
         return *code;
     }
   }
 
-private:
   // --------------------------------------------------------------- beginning
 
   Status begin() {
@@ -114,6 +125,12 @@ private:
     if (first->file.mode() != "train")
       return Status::error(fmt::format(
           "\"{}\" does not train: --restarts is for training", run_.plan));
+    if (run_.copies && !options_.launcher.empty() &&
+        first->file.device() == "cuda")
+      return Status::error(fmt::format(
+          "\"{}\" is a plan for cuda: --copies of ranks that are processes "
+          "needs communication of host memory, which GPUs' ranks do not have",
+          run_.plan));
     ranks_ = first->file.ranks_size();
     hosts_ = *parseHosts(options_.hosts); // usageProblem has looked
     if (!hosts_.empty()) {
@@ -133,6 +150,7 @@ private:
     const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
     program_ = error ? "merak-run" : self.string();
     before_ = newest();
+    copies_ = newRun();
     sigemptyset(&signals_);
     for (int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1})
       sigaddset(&signals_, number);
@@ -143,7 +161,7 @@ private:
   // What lies in --save, whoever wrote it.
   std::optional<Position> newest() const {
     std::error_code error;
-    if (!std::filesystem::is_directory(run_.save, error))
+    if (!saves() || !std::filesystem::is_directory(run_.save, error))
       return std::nullopt;
     auto state = readCheckpointState(run_.save);
     if (!state)
@@ -192,6 +210,10 @@ private:
     std::vector<std::string> words{program_, plan.path};
     words.insert(words.end(), run_.arguments.begin(), run_.arguments.end());
     words.push_back(fmt::format("--steps={}", last_ - from.step));
+    if (run_.copies)
+      words.push_back(copiesArgument({copies_, starts_}, last_));
+    if (run_.copies && !why_.empty())
+      words.push_back("--restarted=" + restart(plan).dump());
     if (!from.load.empty())
       words.push_back("--load=" + from.load);
     if (options_.launcher.empty())
@@ -201,27 +223,32 @@ private:
                   placesOf(without(hosts_, lost_), plan.ranks), words);
   }
 
+  nlohmann::ordered_json restart(const Chosen &plan) const {
+    return {{"why", why_},
+            {"plan", plan.path},
+            {"ranks", plan.ranks},
+            {"lost", lost_},
+            {"restarts", restarts_}};
+  }
+
   // Of a run that is started again: to the user, and behind what the log has of
-  // the steps that stay.
+  // the steps that stay. With copies the run knows which these are, and tells.
   void tell(const Position &from, const Chosen &plan) {
     if (why_.empty())
       return;
     complain(fmt::format(
-        "note: {}; goes on after step {} with \"{}\" on {} rank{}{} (restart "
-        "{} of {})",
-        why_, from.step, plan.path, plan.ranks, plan.ranks == 1 ? "" : "s",
+        "note: {}; {} \"{}\" on {} rank{}{} (restart {} of {})", why_,
+        run_.copies ? "starts again with"
+                    : fmt::format("goes on after step {} with", from.step),
+        plan.path, plan.ranks, plan.ranks == 1 ? "" : "s",
         lost_.empty() ? ""
                       : fmt::format(", without {}", fmt::join(lost_, ", ")),
         restarts_, options_.restarts));
-    if (run_.log.empty() || from.step == 0)
+    if (run_.log.empty() || from.step == 0 || run_.copies)
       return;
     nlohmann::ordered_json entry;
     entry["step"] = from.step;
-    entry["restart"] = {{"why", why_},
-                        {"plan", plan.path},
-                        {"ranks", plan.ranks},
-                        {"lost", lost_},
-                        {"restarts", restarts_}};
+    entry["restart"] = restart(plan);
     if (const Status status = appendToLog(run_.log, from.step, entry.dump());
         !status.ok())
       complain("note: " + status.str());
@@ -260,7 +287,7 @@ private:
       if (looks.empty())
         looks = lookAt(lost_);
       if (const std::set<std::string> back = takeAnswers(looks);
-          !back.empty() && isWorth(back, plan) && saved(child)) {
+          !back.empty() && isWorth(back, plan) && (!saves() || saved(child))) {
         end(child);
         for (const std::string &host : back)
           lost_.erase(host);
@@ -276,7 +303,7 @@ private:
 
   // A launcher ends its ranks at once; they are to save before.
   void pass(ChildProcess &child, int number) {
-    if (options_.launcher.empty() || number == SIGUSR1)
+    if (options_.launcher.empty() || number == SIGUSR1 || !saves())
       child.signal(number);
     else if (saved(child))
       end(child);
@@ -294,8 +321,10 @@ private:
       return code;
     if (cause.empty())
       cause = describeEnd(status);
-    const int64_t reached =
+    int64_t reached =
         std::max(from.step + steps_, lastStepOfLog(run_.log).value_or(0));
+    if (run_.copies)
+      reached = std::max(reached, newestCopy(copies_).value_or(0));
     const bool inVain = position() == from && reached <= furthest_;
     furthest_ = std::max(furthest_, reached);
     inVain_ = inVain ? inVain_ + 1 : 0;
@@ -315,6 +344,43 @@ private:
     ++restarts_;
     findLost();
     return std::nullopt;
+  }
+
+  bool saves() const { return !run_.save.empty(); }
+
+  // Of a run that is over: what it kept in memory goes, on all hosts, unless it
+  // is all that is left of it.
+  void endCopies(int code) {
+    const std::optional<int64_t> left = newestCopy(copies_);
+    if (code != 0 && left && (!saves() || *left > position().step)) {
+      complain(fmt::format("note: copies of step {} stay in \"{}\" of each "
+                           "host (merak-plan gather puts them together), until "
+                           "another run with copies finds them, an hour later",
+                           *left, copiesPath(copies_)));
+      return;
+    }
+    if (options_.launcher.empty()) {
+      if (const Status status = removeCopies(copies_); !status.ok())
+        complain("note: " + status.str());
+      return;
+    }
+    const std::vector<std::string> remove{
+        program_, fmt::format("--remove-copies={}", copies_)};
+    std::vector<Look> looks;
+    if (hosts_.empty()) {
+      if (auto process = ChildProcess::start(
+              launch(options_.launcher, ranks_, "", remove), true))
+        looks.push_back({"", std::move(*process)});
+    } else {
+      std::set<std::string> there;
+      for (const Host &host : without(hosts_, lost_))
+        there.insert(host.name);
+      looks = lookAt(there, remove);
+    }
+    while (!looks.empty()) {
+      takeAnswers(looks);
+      nap(50);
+    }
   }
 
   // Waits for a checkpoint that is written because it was asked for.
@@ -343,18 +409,20 @@ private:
 
   // -------------------------------------------------------------------- hosts
 
-  // A process that does nothing, on a host.
+  // A process that does nothing, or little, on a host.
   struct Look {
     std::string host;
     ChildProcess process;
     Clock::time_point begin = Clock::now();
   };
 
-  std::vector<Look> lookAt(const std::set<std::string> &hosts) const {
+  std::vector<Look>
+  lookAt(const std::set<std::string> &hosts,
+         const std::vector<std::string> &command = {"true"}) const {
     std::vector<Look> looks;
     for (const std::string &host : hosts)
       if (auto process = ChildProcess::start(
-              launch(options_.launcher, 1, host + ":1", {"true"}), true))
+              launch(options_.launcher, 1, host + ":1", command), true))
         looks.push_back({host, std::move(*process)});
     return looks;
   }
@@ -414,6 +482,8 @@ private:
   std::set<std::string> lost_;     // hosts
   std::string why_;                // the next run is started
   int64_t restarts_ = 0;
+  std::string copies_;  // id of the run in its hosts' memory
+  int64_t starts_ = 0;  // of the run
   int64_t steps_ = 0;    // that the run told of
   int64_t furthest_ = 0; // step that any run did
   int inVain_ = 0;

@@ -1,7 +1,8 @@
 // A process that outlives the run that it starts: when the run is lost, it is
 // started again from the newest checkpoint, on the hosts that are still there,
-// under the fastest plan that has a place on them. The agent itself trains
-// nothing, and whatever ends a run does not end it.
+// under the fastest plan that has a place on them. With copies in the hosts'
+// memory the run itself finds out whether they are newer (RunCopies.h). The
+// agent itself trains nothing, and whatever ends a run does not end it.
 //
 //   run lost ─► which hosts answer? ─► plan for these ─► run, from the newest
 //                     │                                  generation of --save
@@ -9,6 +10,7 @@
 //
 // What a run is started with is its own command line, but for the plan, --load
 // and --steps, so a run under an agent is one that a user could have started.
+// Of copies it is told besides whose they are.
 #pragma once
 
 #include "runtime/launch/PlanPool.h"
@@ -31,6 +33,7 @@ struct AgentRun {
   std::vector<std::string> arguments; // but plan, --steps and --load
   std::string plan, save, load, log, plans;
   int64_t steps = 1;
+  bool copies = false; // of the state in memory
   bool trustPlan = false;
 };
 

@@ -10,7 +10,8 @@ namespace merak::runtime {
 void addAgentOptions(CLI::App &app, AgentOptions &options) {
   app.add_option("--restarts", options.restarts,
                  "a run that is lost is started again, so often at most, from "
-                 "the newest checkpoint of --save (default: 0, never)")
+                 "the newest checkpoint of --save, or from --copies (default: "
+                 "0, never)")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--launcher", options.launcher,
                  "with --restarts: how ranks are started as processes, e.g. "

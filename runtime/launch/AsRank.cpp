@@ -27,7 +27,8 @@ int exitCode(const std::string &tool, const Status &status) {
 
 int asRank(const std::string &tool, const std::string &backend,
            const WorldRegistry &worlds,
-           const std::function<Status(World &, std::string &early)> &body) {
+           const std::function<Status(World &, std::string &early)> &body,
+           const int &failureCode) {
   auto identity =
       launchIdentity([](const char *name) { return std::getenv(name); });
   if (!identity)
@@ -61,7 +62,7 @@ int asRank(const std::string &tool, const std::string &backend,
   // then ends them. Their libraries would wait for ranks that never come.
   std::fflush(nullptr);
   store.leave(kFarewellSeconds);
-  std::_Exit(1);
+  std::_Exit(failureCode);
 }
 
 } // namespace merak::runtime

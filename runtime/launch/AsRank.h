@@ -14,13 +14,16 @@ using WorldFactory =
     std::function<Result<std::unique_ptr<World>>(const LaunchIdentity &)>;
 using WorldRegistry = std::map<std::string, WorldFactory>;
 
+constexpr int kFailed = 1; // an exit code
+
 // Opens the world that the environment tells of and runs `body` in it. A
 // failure of one process ends the others within seconds. `early`: why a run
 // that went well ended before its time; rank 0 says so. Messages go to stderr
-// after "TOOL: error: "; returns the exit code.
+// after "TOOL: error: "; returns the exit code, of a failure `failureCode`.
 int asRank(const std::string &tool, const std::string &backend,
            const WorldRegistry &worlds,
-           const std::function<Status(World &, std::string &early)> &body);
+           const std::function<Status(World &, std::string &early)> &body,
+           const int &failureCode = kFailed);
 
 // Prints the messages that are not empty, as above.
 int exitCode(const std::string &tool, const Status &status);

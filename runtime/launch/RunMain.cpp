@@ -10,6 +10,7 @@
 #include "runtime/launch/IdleProbe.h"
 #include "runtime/launch/Replan.h"
 #include "runtime/launch/Resume.h"
+#include "runtime/launch/RunCopies.h"
 #include "runtime/launch/RunLog.h"
 #include "runtime/launch/SaveOptions.h"
 #include "runtime/launch/StopTogether.h"
@@ -55,6 +56,7 @@ struct RunOptions {
   SessionOptions session;
   ReplanOptions replan;
   AgentOptions agent;
+  RunCopiesOptions copies;
   int beat = -1; // see beatDescriptor
 };
 
@@ -132,6 +134,7 @@ void addOptions(CLI::App &app, RunOptions &options,
                  "with --replan: the merakc that makes plans (default: the one "
                  "beside this program)");
   addAgentOptions(app, options.agent);
+  addCopyOptions(app, options.copies);
   addCheckpointOptions(app, options.checkpoint, options.session);
   app.add_option("--save-grads", options.saveGrads,
                  "gradients of the step as .safetensors (with --steps=1)");
@@ -163,6 +166,10 @@ std::string usageProblem(const RunOptions &options) {
   if (const std::string problem = usageProblem(options.checkpoint);
       !problem.empty())
     return problem;
+  if (const std::string problem =
+          usageProblem(options.copies, options.agent.restarts);
+      !problem.empty())
+    return problem;
   if (!options.saveGrads.empty() && options.steps != 1)
     return "--save-grads needs --steps=1";
   if (!options.links.empty() && options.ranks != "inproc")
@@ -174,7 +181,8 @@ std::string usageProblem(const RunOptions &options) {
     return "--plans is for --replan and --hosts";
   if (!replan.plans.empty() && !replan.compiler.empty())
     return "--plans chooses from plans that are there, --compiler makes them";
-  if (options.plan.empty() && options.status.empty())
+  if (options.plan.empty() && options.status.empty() &&
+      options.copies.remove.empty())
     return "a plan is required";
   return {};
 }
@@ -449,9 +457,10 @@ class Steps {
 public:
   // `session` is another one after the plan was changed.
   Steps(std::unique_ptr<Session> &session, const RunOptions &options,
-        const Costs &costs, const BackendFactory &factory, World *world)
+        const Costs &costs, const BackendFactory &factory, World *world,
+        RunCopies *copies)
       : session_(session), options_(options), costs_(costs), factory_(factory),
-        world_(world), leads_(!world || world->leads()),
+        world_(world), copies_(copies), leads_(!world || world->leads()),
         store_(world ? world->store() : nullptr), together_(store_),
         before_(session->stepsDone()), last_(before_ + options.steps) {
     if (options.session.rateEvery > 0)
@@ -466,6 +475,8 @@ public:
                             last_, trains ? before_ : 0);
     if (!log)
       return log.status();
+    if (copies_)
+      MERAK_RETURN_IF_ERROR(tellStart(*log));
     if (!options_.trace.empty())
       MERAK_RETURN_IF_ERROR(session_->openTrace(options_.trace));
     listenToSignals();
@@ -485,8 +496,8 @@ public:
     if (badStep_ > 0)
       return session_->explain(badStep_, bad_);
     if (const std::string summary = log->summary(); leads_ && !summary.empty())
-      return printLine(summary);
-    return {};
+      MERAK_RETURN_IF_ERROR(printLine(summary));
+    return copies_ ? endCopies() : Status();
   }
 
   Status finish() {
@@ -524,6 +535,23 @@ private:
       return all.status();
     badStep_ = std::stoll(all->front());
     return {};
+  }
+
+  Status tellStart(RunLog &log) {
+    tellNews();
+    const auto entry = copies_->restartEntry(before_);
+    return entry.is_null() ? Status() : log.tell(entry.dump());
+  }
+  void tellNews() {
+    for (const std::string &line : copies_->news())
+      tellNote(line, leads_);
+  }
+  Status endCopies() {
+    if (session_->stepsDone() < last_ && !saves())
+      MERAK_RETURN_IF_ERROR(copies_->last(*session_));
+    const std::string summary = copies_->summary();
+    tellNews();
+    return leads_ && !summary.empty() ? printLine(summary) : Status();
   }
 
   bool saves() const { return session_->saves(); }
@@ -568,8 +596,14 @@ private:
     const int64_t every = options_.checkpoint.saveEvery;
     const bool due =
         every > 0 && step->step % every == 0 && step->step != last_;
-    return due && (badStep_ == 0 || store_) ? save() // which others do too
-                                            : Status();
+    const bool others = badStep_ == 0 || store_; // do it, too
+    if (due && others)
+      MERAK_RETURN_IF_ERROR(save());
+    if (copies_ && others && step->step != last_)
+      MERAK_RETURN_IF_ERROR(copies_->after(step->step, *session_));
+    if (copies_)
+      tellNews();
+    return {};
   }
 
   void keepRates(const rates::Known &known) {
@@ -654,6 +688,10 @@ private:
       return {};
     if (saves())
       MERAK_RETURN_IF_ERROR(next->takeSaves(*session_, saveOptions(options_)));
+    bool tooLittle = false;
+    if (copies_)
+      MERAK_RETURN_IF_ERROR(
+          copies_->keep(*next, options_.session, world_, tooLittle));
     session_ = std::move(next);
     keepRates(rates::Known(rates_->known()));
     return {};
@@ -717,6 +755,7 @@ private:
   const Costs &costs_;
   const BackendFactory &factory_;
   World *world_;
+  RunCopies *copies_; // null: none are kept
   bool leads_;
   Store *store_;
   StopTogether together_;
@@ -731,24 +770,37 @@ private:
 
 Status train(std::unique_ptr<Session> &session, const RunOptions &options,
              const Costs &costs, const BackendFactory &factory, World *world,
-             std::string &early) {
+             RunCopies *copies, std::string &early) {
   if (!options.checkpoint.save.dir.empty()) {
     MERAK_RETURN_IF_ERROR(session->openSaves(saveOptions(options)));
     tellNote(session->saves()->note(), !world || world->leads());
   }
-  Steps steps(session, options, costs, factory, world);
+  Steps steps(session, options, costs, factory, world, copies);
   MERAK_RETURN_IF_ERROR(steps.run());
   Status problems = steps.finish();
   early = steps.early();
   return problems;
 }
 
-// `early`: why the run ended before its last step, if it did.
+// How a run ended that has no error, or which code stands for its error.
+struct RunEnd {
+  std::string early; // why it ended before its last step, if it did
+  int failureCode = kFailed;
+};
+
 Status run(RunOptions &options, const BackendFactory &factory,
            const ClusterLinks &clusterLinks, const Costs &costs, World *world,
-           std::string &early) {
+           RunEnd &end) {
   Store *store = world ? world->store() : nullptr;
   const bool leads = !world || world->leads();
+  std::unique_ptr<RunCopies> copies;
+  if (options.copies.copies.hosts > 0) {
+    auto opened =
+        RunCopies::open(options.copies, store, options.checkpoint.load,
+                        options.steps);
+    MERAK_RETURN_IF_ERROR(agree(store, "copies", opened.status()));
+    copies = std::move(*opened);
+  }
   auto plan = openPlan(options, clusterLinks, costs, world);
   MERAK_RETURN_IF_ERROR(agree(store, "plan", plan.status()));
   if (options.replan.isOn())
@@ -756,6 +808,8 @@ Status run(RunOptions &options, const BackendFactory &factory,
   auto session =
       Session::create(std::move(*plan), factory, options.session, world);
   MERAK_RETURN_IF_ERROR(agree(store, "session", session.status()));
+  if (copies)
+    MERAK_RETURN_IF_ERROR(copies->fetch(**session, world));
   std::string note;
   MERAK_RETURN_IF_ERROR(
       agree(store, "weights", openRun(**session, options, note)));
@@ -763,7 +817,18 @@ Status run(RunOptions &options, const BackendFactory &factory,
     MERAK_RETURN_IF_ERROR(
         sameGeneration(store, options.checkpoint.load, (*session)->loaded()));
   tellNote(note, leads);
-  return train(*session, options, costs, factory, world, early);
+  if (copies) {
+    for (const std::string &line : copies->notes((*session)->stepsDone()))
+      tellNote(line, leads);
+    bool tooLittle = false;
+    const Status kept =
+        copies->keep(**session, options.session, world, tooLittle);
+    if (tooLittle)
+      end.failureCode = 2;
+    MERAK_RETURN_IF_ERROR(kept);
+  }
+  return train(*session, options, costs, factory, world, copies.get(),
+               end.early);
 }
 
 constexpr const char *kTool = "merak-run";
@@ -777,6 +842,7 @@ AgentRun agentRun(const CLI::App &app, const RunOptions &options) {
   run.log = options.log;
   run.plans = options.replan.plans;
   run.steps = options.steps;
+  run.copies = options.copies.copies.hosts > 0;
   run.trustPlan = options.trustPlan;
   return run;
 }
@@ -799,17 +865,21 @@ std::string agentProblem(const RunOptions &options, const AgentRun &run) {
 int runAsRank(RunOptions &options, const BackendFactory &factory,
               const ClusterLinks &clusterLinks, const Costs &costs,
               const WorldRegistry &worlds) {
-  return asRank(kTool, options.backend, worlds,
-                [&](World &world, std::string &early) -> Status {
-                  if (!options.session.threads) {
-                    auto share = cpuShare(*world.store());
-                    if (!share)
-                      return share.status();
-                    options.session.threads = *share;
-                  }
-                  return run(options, factory, clusterLinks, costs, &world,
-                             early);
-                });
+  RunEnd end;
+  return asRank(
+      kTool, options.backend, worlds,
+      [&](World &world, std::string &early) -> Status {
+        if (!options.session.threads) {
+          auto share = cpuShare(*world.store());
+          if (!share)
+            return share.status();
+          options.session.threads = *share;
+        }
+        Status status = run(options, factory, clusterLinks, costs, &world, end);
+        early = end.early;
+        return status;
+      },
+      end.failureCode);
 }
 
 } // namespace
@@ -836,6 +906,8 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
     complain(fmt::format("merak-run: error: {}", problem));
     return 2;
   }
+  if (!options.copies.remove.empty())
+    return exitCode(kTool, removeCopies(options.copies.remove));
   if (!options.status.empty()) {
     auto text = statusOf(options.status);
     return exitCode(kTool, text.ok() ? printLine(*text) : text.status());
@@ -861,8 +933,14 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   if (Status status = readEnvironment(options.session, options.agent);
       !status.ok())
     return exitCode(kTool, status);
-  if (options.agent.restarts > 0)
+  if (options.agent.restarts > 0) {
+    if (const Status status = agent.copies ? checkCopiesBase() : Status();
+        !status.ok()) {
+      (void)exitCode(kTool, status);
+      return 2;
+    }
     return runAgent(agent, options.agent, prices);
+  }
   options.beat = beatDescriptor();
   options.session.predicted = predicted;
   if (options.replan.isOn()) {
@@ -873,11 +951,11 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   const Costs costs{expected, prices};
   if (options.ranks == "env")
     return runAsRank(options, factory, clusterLinks, costs, worlds);
-  std::string early;
-  Status status = run(options, factory, clusterLinks, costs, nullptr, early);
-  if (!early.empty())
-    status.merge(Status::error(early));
-  return exitCode(kTool, status);
+  RunEnd end;
+  Status status = run(options, factory, clusterLinks, costs, nullptr, end);
+  if (!end.early.empty())
+    status.merge(Status::error(end.early));
+  return exitCode(kTool, status) == 0 ? 0 : end.failureCode;
 }
 
 } // namespace merak::runtime

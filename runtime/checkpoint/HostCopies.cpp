@@ -1,0 +1,528 @@
+#include "runtime/checkpoint/HostCopies.h"
+
+#include "runtime/checkpoint/HeldTensors.h"
+#include "runtime/checkpoint/HostCopy.h"
+#include "runtime/comm/rendezvous/ProcessWorld.h"
+#include "runtime/core/DType.h"
+#include "runtime/core/PromptThread.h"
+#include "runtime/plan/Checksum.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+#include <sstream>
+
+namespace merak::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Larger boxes are copied by several threads.
+constexpr int64_t kTaskBytes = 4 << 20;
+
+double secondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::string megabytes(uint64_t bytes) {
+  return bytes < 10'000'000 ? fmt::format("{:.2f} MB", double(bytes) / 1e6)
+                            : fmt::format("{:.0f} MB", double(bytes) / 1e6);
+}
+
+} // namespace
+
+HostCopies::HostCopies(const LoadedPlan &plan,
+                       std::span<const RankMemory> ranks, CopyFolder &folder,
+                       const CopyHosts &hosts, const CopyOptions &options,
+                       World *world)
+    : plan_(plan), ranks_(ranks), folder_(folder), hosts_(hosts),
+      options_(options), world_(world), pool_(std::max(1, options.threads)) {}
+
+HostCopies::~HostCopies() { wait(); }
+
+void HostCopies::wait() {
+  if (thread_.joinable())
+    thread_.join();
+}
+
+Result<std::unique_ptr<HostCopies>>
+HostCopies::open(const LoadedPlan &plan, std::span<const RankMemory> ranks,
+                 CopyFolder &folder, const CopyHosts &hosts,
+                 const CopyOptions &options, World *world) {
+  std::unique_ptr<HostCopies> copies(
+      new HostCopies(plan, ranks, folder, hosts, options, world));
+  copies->findItems();
+  copies->makeParts();
+  copies->makeTasks();
+  Store *store = copies->store();
+  MERAK_RETURN_IF_ERROR(
+      agree(store, "copies memory",
+            folder.leads() ? copies->checkMemory() : Status()));
+  MERAK_RETURN_IF_ERROR(copies->prepareSlot(copies->slots_[0]));
+  return copies;
+}
+
+// ---------------------------------------------------------- what goes where
+
+// Boxes as checkpoints have them, and all ranks that hold each.
+void HostCopies::findItems() {
+  const std::vector<TensorPieces> pieces = assignPieces(plan_);
+  const std::vector<HeldTensor> held = heldTensors(plan_);
+  for (size_t t = 0; t < pieces.size(); ++t) {
+    using Place = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
+    std::map<Place, size_t> byPlace;
+    for (const Piece &piece : pieces[t].pieces) {
+      byPlace[{piece.box.globalOrigin, piece.box.extent}] = items_.size();
+      items_.push_back({pieces[t].tensor, piece.key, piece.box, {}});
+    }
+    for (const HeldBuffer &where : ofOneMesh(plan_, held[t].values)) {
+      const planpb::Buffer &buffer =
+          plan_.programOf(where.rank).buffers(where.buffer);
+      for (const layout::Box &box : layout::boxes(
+               fromProto(buffer.layout()), layoutMesh(plan_.file, where.rank),
+               coordsOf(plan_.file, where.rank)))
+        if (const auto found = byPlace.find({box.globalOrigin, box.extent});
+            found != byPlace.end())
+          items_[found->second].local.try_emplace(
+              where.rank, Piece{where.rank, where.buffer, box, ""});
+    }
+  }
+}
+
+bool HostCopies::isMine(const CopyKeeper &keeper) const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const RankMemory &m) {
+    return m.program->rank() == keeper.rank;
+  });
+}
+
+void HostCopies::makeParts() {
+  std::vector<CopyItem> items;
+  for (const Item &item : items_) {
+    CopyItem &entry = items.emplace_back();
+    entry.bytes = item.box.elements() * dtypeSize(item.tensor->dtype());
+    for (const auto &[rank, piece] : item.local)
+      entry.ranks.push_back(rank);
+  }
+  std::vector<int> hostOfRank = hosts_.ofProcess;
+  hostOfRank.resize(size_t(plan_.file.ranks_size()), 0); // of one process
+  parts_ = planCopies(items, hostOfRank, options_.hosts);
+  partOfItem_.resize(items_.size());
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    std::vector<SafetensorsOutput> outputs;
+    File &file = files_.emplace_back();
+    for (int i : parts_[p].items) {
+      const Item &item = items_[size_t(i)];
+      partOfItem_[size_t(i)] = int(p);
+      outputs.push_back(
+          {item.key, item.tensor->dtype(), item.box.extent, nullptr});
+    }
+    uint64_t dataBytes = 0;
+    file.head = safetensorsHead(outputs, dataBytes);
+    file.bytes = file.head.size();
+    for (int i : parts_[p].items) {
+      file.offsets.push_back(file.bytes);
+      file.bytes += uint64_t(items[size_t(i)].bytes);
+    }
+    for (const CopyKeeper &keeper : parts_[p].keepers)
+      if (keeper.host == hosts_.mine) {
+        bytesHere_ += file.bytes;
+        bytesReceived_ += keeper.isSent() ? file.bytes : 0;
+      }
+  }
+}
+
+void HostCopies::makeTasks() {
+  for (size_t p = 0; p < parts_.size(); ++p)
+    for (const CopyKeeper &keeper : parts_[p].keepers) {
+      if (keeper.isSent() || !isMine(keeper))
+        continue;
+      const RankMemory &memory =
+          *std::find_if(ranks_.begin(), ranks_.end(), [&](const auto &m) {
+            return m.program->rank() == keeper.rank;
+          });
+      for (size_t i = 0; i < parts_[p].items.size(); ++i) {
+        const Item &item = items_[size_t(parts_[p].items[i])];
+        const int64_t bytes =
+            item.box.elements() * dtypeSize(item.tensor->dtype());
+        const int64_t rows = item.box.extent.empty() ? 1 : item.box.extent[0];
+        const int64_t parts =
+            memory.backend->isHost()
+                ? std::clamp<int64_t>(bytes / kTaskBytes, 1,
+                                      std::max<int64_t>(rows, 1))
+                : 1; // each reads the whole buffer
+        for (int64_t n = 0; n < parts; ++n)
+          tasks_.push_back({int(p), &item, &memory, &item.local.at(keeper.rank),
+                            files_[p].offsets[i], rows * n / parts,
+                            rows * (n + 1) / parts});
+      }
+    }
+}
+
+// ------------------------------------------------------------------- memory
+
+Status HostCopies::checkMemory() const {
+  auto free = folder_.freeBytes();
+  if (!free)
+    return free.status();
+  // The one that the run goes on from is there until the first new one is.
+  const uint64_t before = folder_.bytesOfGenerations();
+  const uint64_t needed =
+      std::max(bytesHere_, 2 * bytesHere_ - std::min(2 * bytesHere_, before));
+  if (needed <= *free)
+    return {};
+  return Status::error(fmt::format(
+      "--copies: two copies of what host {} keeps take {}, \"{}\" has {} free: "
+      "give a smaller --copies, or MERAK_COPIES another folder",
+      hosts_.names[size_t(hosts_.mine)], megabytes(2 * bytesHere_),
+      copiesBase(), megabytes(*free + before)));
+}
+
+Status HostCopies::fillSlot(Slot &slot) {
+  const std::string folder = folder_.slot(int(&slot - slots_));
+  for (size_t p = 0; p < parts_.size(); ++p)
+    for (const CopyKeeper &keeper : parts_[p].keepers) {
+      if (keeper.host != hosts_.mine || !isMine(keeper))
+        continue;
+      auto file =
+          CopyFile::make(joinPath(folder, partName(int(p))), files_[p].bytes);
+      if (!file)
+        return file.status();
+      std::memcpy(file->data(), files_[p].head.data(), files_[p].head.size());
+      slot.files[int(p)] = std::move(*file);
+    }
+  return {};
+}
+
+// All processes: whether all have it.
+Status HostCopies::prepareSlot(Slot &slot) {
+  Status made;
+  if (folder_.leads()) {
+    slot.name = folder_.slot(int(&slot - slots_));
+    std::error_code error;
+    std::filesystem::remove_all(slot.name, error);
+    made = Files::system().makeFolder(slot.name);
+  }
+  MERAK_RETURN_IF_ERROR(agree(store(), "copies folders", made));
+  Status filled = agree(store(), "copies files", fillSlot(slot));
+  slot.ready = filled.ok();
+  if (!slot.ready)
+    slot.files.clear();
+  return filled;
+}
+
+// -------------------------------------------------------------- after a step
+
+Status HostCopies::announce() {
+  announced_ = true;
+  return store() ? store()->contribute("copies ready", busy_ ? "" : "1")
+                 : Status();
+}
+
+// As all have announced, so all come to the same answer. It was asked for a
+// step before, so that nobody waits for it.
+Result<bool> HostCopies::allAreReady() {
+  announced_ = false;
+  if (!store())
+    return !busy_;
+  auto all = store()->collect("copies ready", kPatienceSeconds);
+  if (!all)
+    return all.status();
+  return std::all_of(all->begin(), all->end(),
+                     [](const std::string &part) { return part == "1"; });
+}
+
+Status
+HostCopies::after(int64_t step,
+                  const std::function<Result<CheckpointState>()> &state) {
+  const int64_t phase = step % options_.every;
+  if (phase == options_.every - 1 && options_.every > 1)
+    return announce();
+  if (phase != 0)
+    return {};
+  const auto begin = Clock::now();
+  if (!announced_)
+    MERAK_RETURN_IF_ERROR(announce());
+  auto ready = allAreReady();
+  if (!ready)
+    return ready.status();
+  if (!*ready) {
+    if (skipped_++ == 0)
+      tell(fmt::format("step {}: the copy before is still on its way to other "
+                       "hosts: none of this step",
+                       step));
+    return {};
+  }
+  wait(); // it has ended, but for its last instructions
+  Slot &slot = slots_[next_];
+  if (!slot.ready) { // there was no memory for it: again, beside the steps
+    ++skipped_;
+    busy_ = true;
+    thread_ = std::thread([this, &slot] {
+      if (Status status = prepareSlot(slot); !status.ok())
+        tell(status.str());
+      busy_ = false;
+    });
+    return {};
+  }
+  auto now = state();
+  if (!now)
+    return now.status();
+  now->run = folder_.run().name();
+  Status copied = copyLocal(slot);
+  busy_ = true;
+  thread_ = std::thread([this, state = *now, copied] {
+    stepBehind();
+    job(next_, state, copied);
+  });
+  stalls_.push_back(secondsSince(begin));
+  return {};
+}
+
+Status HostCopies::now(CheckpointState state) {
+  wait();
+  Slot &slot = slots_[next_];
+  if (!slot.ready)
+    return {};
+  state.run = folder_.run().name();
+  const Status copied = copyLocal(slot);
+  job(next_, std::move(state), copied);
+  return {};
+}
+
+Status HostCopies::copyTask(const Task &task, char *data) const {
+  const int64_t size = dtypeSize(task.item->tensor->dtype());
+  auto source = HostCopy::of(*task.memory, task.piece->buffer);
+  if (!source)
+    return source.status();
+  std::vector<int64_t> from = task.piece->box.localOrigin,
+                       to(from.size(), 0), extent = task.piece->box.extent;
+  const std::vector<int64_t> shape = extent;
+  if (!extent.empty()) {
+    from[0] += task.begin;
+    to[0] = task.begin;
+    extent[0] = task.end - task.begin;
+  }
+  layout::copyBox(source->data(), source->shape(), from, data + task.offset,
+                  shape, to, extent, size);
+  return {};
+}
+
+// From the ranks' memory to where it stays.
+Status HostCopies::copyLocal(Slot &slot) {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  Status problems;
+  const bool host = ranks_.front().backend->isHost();
+  auto work = [&](int64_t, int64_t) {
+    for (size_t i; (i = next++) < tasks_.size();)
+      if (Status status = copyTask(tasks_[i], slot.files.at(tasks_[i].part)
+                                                  .data());
+          !status.ok()) {
+        std::lock_guard lock(mutex);
+        problems.merge(status);
+      }
+  };
+  if (host)
+    pool_.parallelFor(pool_.threads(), 1, work);
+  else
+    work(0, 1);
+  return problems;
+}
+
+// ---------------------------------------------------------- beside the steps
+
+void HostCopies::job(int slot, CheckpointState state, Status copied) {
+  const auto begin = Clock::now();
+  Status status = makeGeneration(slots_[slot], state, copied);
+  if (status.ok()) {
+    ++made_;
+    next_ = 1 - slot;
+    status = retire(next_, state.step);
+  } else {
+    drop(slots_[slot]);
+  }
+  // The memory of the second, when that of what was there before is free.
+  if (status.ok() && !slots_[next_].ready)
+    status = prepareSlot(slots_[next_]);
+  if (!status.ok() && !(world_ && world_->aborted()))
+    tell(fmt::format("copies: {}", status.str()));
+  {
+    std::lock_guard lock(mutex_);
+    beside_ = secondsSince(begin);
+  }
+  busy_ = false;
+}
+
+Status HostCopies::makeGeneration(Slot &slot, const CheckpointState &state,
+                                  const Status &copied) {
+  MERAK_RETURN_IF_ERROR(agree(store(), "copies taken", copied));
+  MERAK_RETURN_IF_ERROR(agree(store(), "copies sent", sendAndReceive(slot)));
+  Manifest manifest = manifestOfParts(state);
+  MERAK_RETURN_IF_ERROR(
+      agree(store(), "copies checked", checkParts(slot, manifest)));
+  MERAK_RETURN_IF_ERROR(
+      agree(store(), "copies written",
+            folder_.leads() ? finish(slot, manifest, state.step) : Status()));
+  return agree(store(), "copies whole",
+               folder_.leads() ? commit(slot, state.step) : Status());
+}
+
+Status HostCopies::sendAndReceive(Slot &slot) {
+  if (!world_)
+    return {};
+  const int me = world_->ranks().front();
+  std::vector<CopyLeg> legs;
+  for (const CopyTransfer &transfer : transfersOf(parts_)) {
+    if (transfer.from != me && transfer.to != me)
+      continue;
+    const bool send = transfer.from == me;
+    const CopyFile &file = slot.files.at(transfer.part);
+    legs.push_back({send, send ? transfer.to : transfer.from, file.data(),
+                    file.bytes()});
+  }
+  return carry(*world_, *ranks_.front().backend, "copies", legs);
+}
+
+Manifest HostCopies::manifestOfParts(const CheckpointState &state) const {
+  Manifest manifest = manifestOf(plan_, assignPieces(plan_), state);
+  size_t item = 0; // in the same order
+  for (auto &[name, tensor] : manifest.tensors)
+    for (ManifestPiece &piece : tensor.pieces)
+      piece.file = partName(partOfItem_[item++]);
+  return manifest;
+}
+
+// What each process wrote is what all others wrote of the same part, and is
+// finite where it must be.
+Status HostCopies::checkParts(Slot &slot, Manifest &manifest) const {
+  Status problems;
+  std::string mine = fmt::format("{}\n", manifest.state.skipped);
+  for (const auto &[part, file] : slot.files) {
+    mine += fmt::format("{} {}\n", part,
+                        Checksum::of(file.data(), file.bytes()));
+    for (size_t i = 0; i < parts_[size_t(part)].items.size(); ++i) {
+      const Item &item = items_[size_t(parts_[size_t(part)].items[i])];
+      const planpb::DType dtype = item.tensor->dtype();
+      if (!options_.anyValues && isTrained(*item.tensor) &&
+          !allFinite(dtype, file.data() + files_[size_t(part)].offsets[i],
+                     item.box.elements() * dtypeSize(dtype)))
+        problems.merge(Status::error(
+            fmt::format("\"{}\" holds values that are not finite: the copy "
+                        "before stays",
+                        item.tensor->name())));
+    }
+  }
+  std::vector<std::string> all{mine};
+  if (store()) {
+    auto gathered = store()->gather("copies parts", mine, kPatienceSeconds);
+    if (!gathered)
+      return gathered.status();
+    all = std::move(*gathered);
+  }
+  std::map<int, size_t> first; // process that has it
+  for (size_t process = 0; process < all.size(); ++process) {
+    std::istringstream lines(all[process]);
+    int64_t skipped = 0;
+    lines >> skipped;
+    if (process == 0)
+      manifest.state.skipped = skipped;
+    int part = 0;
+    for (uint64_t checksum = 0; lines >> part >> checksum;) {
+      const FileCheck check{files_.at(size_t(part)).bytes, checksum};
+      const auto entry =
+          manifest.shards.try_emplace(partName(part), check).first;
+      first.try_emplace(part, process);
+      if (entry->second != check)
+        problems.merge(Status::error(fmt::format(
+            "ranks {} and {} have different copies of \"{}\"", first[part],
+            process,
+            items_[size_t(parts_[size_t(part)].items.front())]
+                .tensor->name())));
+    }
+  }
+  return problems;
+}
+
+Status HostCopies::finish(Slot &slot, const Manifest &manifest,
+                          int64_t) const {
+  const std::string text = manifestText(manifest);
+  auto file = Files::system().create(joinPath(slot.name, kManifestName));
+  if (!file)
+    return file.status();
+  MERAK_RETURN_IF_ERROR((*file)->write(text.data(), text.size()));
+  return (*file)->close();
+}
+
+Status HostCopies::commit(Slot &slot, int64_t step) {
+  const std::string target = folder_.generation(step);
+  std::error_code error;
+  std::filesystem::remove_all(target, error); // what a killed run half removed
+  MERAK_RETURN_IF_ERROR(Files::system().rename(slot.name, target));
+  slot.name = target;
+  return {};
+}
+
+// Once all hosts have the newer one. What the slot held is no generation any
+// more before anything is written there.
+Status HostCopies::retire(int slot, int64_t step) {
+  Status status;
+  if (folder_.leads()) {
+    if (slots_[slot].ready)
+      drop(slots_[slot]);
+    status = folder_.removeOthers(step);
+  }
+  return agree(store(), "copies settled", status);
+}
+
+// As if nothing had been made in it; its memory stays. Of who leads.
+void HostCopies::drop(Slot &slot) {
+  if (!folder_.leads())
+    return;
+  const std::string name = folder_.slot(int(&slot - slots_));
+  if (slot.name != name && Files::system().rename(slot.name, name).ok())
+    slot.name = name;
+  if (entryAt(joinPath(slot.name, kManifestName)) == Entry::file)
+    (void)Files::system().remove(joinPath(slot.name, kManifestName));
+}
+
+// -------------------------------------------------------------------- telling
+
+// The same thing again and again is told once.
+void HostCopies::tell(const std::string &what) {
+  std::lock_guard lock(mutex_);
+  if (what == told_ || what.empty())
+    return;
+  told_ = what;
+  news_.push_back(what);
+}
+
+std::vector<std::string> HostCopies::news() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(news_, {});
+}
+
+std::string HostCopies::summary() const {
+  if (made_ == 0 && skipped_ == 0)
+    return {};
+  std::vector<double> sorted = stalls_;
+  std::sort(sorted.begin(), sorted.end());
+  std::lock_guard lock(mutex_);
+  std::string line = fmt::format("{} cop{} of {} a host", made_.load(),
+                                 made_ == 1 ? "y" : "ies",
+                                 megabytes(bytesHere_));
+  if (bytesReceived_ > 0)
+    line += fmt::format(" ({} sent)", megabytes(bytesReceived_));
+  if (!sorted.empty())
+    line += fmt::format(", {:.2f} ms each between steps, {:.1f} ms beside",
+                        sorted[sorted.size() / 2] * 1e3, beside_ * 1e3);
+  if (skipped_ > 0)
+    line += fmt::format(", {} skipped", skipped_);
+  return line;
+}
+
+} // namespace merak::runtime

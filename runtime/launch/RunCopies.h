@@ -1,0 +1,67 @@
+// Copies of a run's state in its hosts' memory (runtime/checkpoint/HostCopies.h)
+// as merak-run has them: what it goes on from, and when it copies.
+#pragma once
+
+#include "runtime/checkpoint/CopyStart.h"
+#include "runtime/launch/Session.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
+
+#include <chrono>
+
+namespace merak::runtime {
+
+struct RunCopiesOptions {
+  CopyOptions copies;
+  // What the agent that starts the run says of it: ID:START:LAST, with the last
+  // step, and, of one that is started again, why, as JSON.
+  std::string of, restarted;
+  std::string remove; // an id: instead of a run
+};
+
+void addCopyOptions(CLI::App &app, RunCopiesOptions &options);
+// What they mean together; empty: nothing is wrong.
+std::string usageProblem(const RunCopiesOptions &options, int64_t restarts);
+std::string copiesArgument(const CopyRun &run, int64_t last);
+
+class RunCopies {
+public:
+  // All processes. `load`: the checkpoint to go on from if no copies are newer;
+  // becomes what is to be loaded. `steps`: becomes those that are left.
+  static Result<std::unique_ptr<RunCopies>> open(const RunCopiesOptions &options,
+                                                 Store *store,
+                                                 std::string &load,
+                                                 int64_t &steps);
+  // Before the session loads what `load` became.
+  Status fetch(Session &session, World *world);
+  // Behind that: what is told, on rank 0's process.
+  std::vector<std::string> notes(int64_t step);
+  // How the log tells of the start; null if the run was not started again.
+  nlohmann::ordered_json restartEntry(int64_t step) const;
+
+  // Begins to keep copies of a session; of the next one after the plan was
+  // changed. `tooLittle`: the error is that of memory.
+  Status keep(Session &session, const SessionOptions &options, World *world,
+              bool &tooLittle);
+  // After a step, before the next one.
+  Status after(int64_t step, Session &session);
+  // Of a run that ends early, where nothing else keeps its state.
+  Status last(Session &session);
+  std::vector<std::string> news();
+  // Waits for what is under way.
+  std::string summary();
+
+private:
+  RunCopiesOptions options_;
+  std::unique_ptr<CopyStart> start_;
+  std::unique_ptr<HostCopies> copies_; // null: no memory for them
+  std::string from_ = "beginning";     // "copies", "checkpoint"
+  uint64_t fetched_ = 0;               // bytes
+  std::chrono::steady_clock::time_point begin_ =
+      std::chrono::steady_clock::now();
+  double seconds_ = 0; // until the state was there
+  std::vector<std::string> notes_;
+};
+
+} // namespace merak::runtime
