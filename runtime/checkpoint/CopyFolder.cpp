@@ -118,16 +118,15 @@ std::string copiesBase() {
   return base && *base ? base : "/dev/shm";
 }
 
-std::string copiesPath(const std::string &id) {
-  return joinPath(copiesBase(), kFolder + id);
+std::string copiesPath(const std::string &id, const std::string &base) {
+  return joinPath(base, kFolder + id);
 }
 
 std::string partName(int part) {
   return fmt::format("part-{}.safetensors", part);
 }
 
-Status checkCopiesBase() {
-  const std::string base = copiesBase();
+Status checkCopiesBase(const std::string &base) {
   struct stat info;
   if (::stat(base.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
     return Status::error(fmt::format(
@@ -140,21 +139,23 @@ Status checkCopiesBase() {
   return {};
 }
 
-CopyFolder::CopyFolder(CopyRun run, std::string path)
-    : run_(std::move(run)), path_(std::move(path)),
+CopyFolder::CopyFolder(CopyRun run, std::string base)
+    : run_(std::move(run)), base_(std::move(base)),
+      path_(copiesPath(run_.id, base_)),
       generations_(std::make_unique<Generations>(
           path_, Files::system(), run_.name(), thisProcess())) {}
 
-Result<std::unique_ptr<CopyFolder>> CopyFolder::open(const CopyRun &run) {
-  MERAK_RETURN_IF_ERROR(checkCopiesBase());
-  const std::string path = copiesPath(run.id);
+Result<std::unique_ptr<CopyFolder>> CopyFolder::open(const CopyRun &run,
+                                                     const std::string &base) {
+  MERAK_RETURN_IF_ERROR(checkCopiesBase(base));
+  const std::string path = copiesPath(run.id, base);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return Status::error(fmt::format("cannot make the folder \"{}\": {}", path,
                                      std::strerror(errno)));
   MERAK_RETURN_IF_ERROR(checkFolder(path));
   const auto begin = std::chrono::steady_clock::now();
   while (true) {
-    std::unique_ptr<CopyFolder> folder(new CopyFolder(run, path));
+    std::unique_ptr<CopyFolder> folder(new CopyFolder(run, base));
     Status taken = folder->generations_->take();
     if (taken.ok())
       return folder;
@@ -178,11 +179,11 @@ Result<std::string> CopyFolder::identity() const {
 
 Status CopyFolder::removeLeftovers() {
   MERAK_RETURN_IF_ERROR(generations_->removeLeftovers());
-  auto names = namesIn(copiesBase());
+  auto names = namesIn(base_);
   if (!names)
     return names.status();
   for (const std::string &name : *names) {
-    const std::string other = joinPath(copiesBase(), name);
+    const std::string other = joinPath(base_, name);
     if (!name.starts_with(kFolder) ||
         !isHex(name.substr(std::strlen(kFolder)), kIdDigits) ||
         other == path_ || !checkFolder(other).ok() || isLocked(other))
@@ -271,10 +272,12 @@ Status removeCopies(const std::string &id) {
     return {};
   MERAK_RETURN_IF_ERROR(checkFolder(path));
   std::error_code error;
-  fs::remove_all(path, error);
-  return error ? Status::error(fmt::format("cannot remove \"{}\": {}", path,
-                                           error.message()))
-               : Status();
+  for (int tries = 0; tries < 10 && entryAt(path) != Entry::none; ++tries)
+    fs::remove_all(path, error);
+  return entryAt(path) == Entry::none
+             ? Status()
+             : Status::error(fmt::format("cannot remove \"{}\": {}", path,
+                                         error.message()));
 }
 
 std::optional<int64_t> newestCopy(const std::string &id) {

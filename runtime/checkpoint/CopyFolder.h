@@ -30,9 +30,10 @@ struct CopyRun {
 std::optional<int64_t> startOf(const CopyRun &run, const std::string &name);
 
 std::string copiesBase();
-std::string copiesPath(const std::string &id);
+std::string copiesPath(const std::string &id,
+                       const std::string &base = copiesBase());
 // Whether a run can have a folder there.
-Status checkCopiesBase();
+Status checkCopiesBase(const std::string &base = copiesBase());
 std::string partName(int part);
 
 class CopyFolder {
@@ -41,9 +42,11 @@ public:
   // host that do so one leads. Refuses one that others can write, or that is
   // no folder. A process of an earlier start that is about to end is waited
   // for.
-  static Result<std::unique_ptr<CopyFolder>> open(const CopyRun &run);
+  static Result<std::unique_ptr<CopyFolder>>
+  open(const CopyRun &run, const std::string &base = copiesBase());
 
   const std::string &path() const { return path_; }
+  const std::string &base() const { return base_; }
   std::string at(const std::string &name) const {
     return joinPath(path_, name);
   }
@@ -70,14 +73,14 @@ public:
   Result<uint64_t> freeBytes() const;
 
 private:
-  CopyFolder(CopyRun run, std::string path);
+  CopyFolder(CopyRun run, std::string base);
 
   CopyRun run_;
-  std::string path_;
+  std::string base_, path_;
   std::unique_ptr<Generations> generations_;
 };
 
-// Of a run that has ended.
+// Of a run that has ended; others may be doing the same.
 Status removeCopies(const std::string &id);
 // The newest whole step that this host's folder has a part of, if any.
 std::optional<int64_t> newestCopy(const std::string &id);

@@ -54,9 +54,10 @@ int partOfName(const std::string &name) {
 
 Result<std::unique_ptr<CopyStart>> CopyStart::open(const CopyRun &run,
                                                    Store *store,
-                                                   int64_t diskStep) {
+                                                   int64_t diskStep,
+                                                   const std::string &base) {
   std::unique_ptr<CopyStart> start(new CopyStart);
-  auto folder = CopyFolder::open(run);
+  auto folder = CopyFolder::open(run, base);
   MERAK_RETURN_IF_ERROR(agree(store, "copies folder", folder.status()));
   start->folder_ = std::move(*folder);
   Status cleared = start->folder_->leads() ? start->folder_->removeLeftovers()

@@ -14,7 +14,8 @@ public:
   // from otherwise, -1: none; of rank 0's process. The newest state counts, of
   // one step that in memory.
   static Result<std::unique_ptr<CopyStart>>
-  open(const CopyRun &run, Store *store, int64_t diskStep);
+  open(const CopyRun &run, Store *store, int64_t diskStep,
+       const std::string &base = copiesBase());
 
   CopyFolder &folder() { return *folder_; }
   const CopyHosts &hosts() const { return hosts_; }

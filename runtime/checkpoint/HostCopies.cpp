@@ -179,7 +179,7 @@ Status HostCopies::checkMemory() const {
       "--copies: two copies of what host {} keeps take {}, \"{}\" has {} free: "
       "give a smaller --copies, or MERAK_COPIES another folder",
       hosts_.names[size_t(hosts_.mine)], megabytes(2 * bytesHere_),
-      copiesBase(), megabytes(*free + before)));
+      folder_.base(), megabytes(*free + before)));
 }
 
 Status HostCopies::fillSlot(Slot &slot) {

@@ -38,7 +38,7 @@ void addCopyOptions(CLI::App &app, RunCopiesOptions &options) {
                  "host alone has of the state, in memory; a run that is lost "
                  "goes on from there")
       ->check(CLI::Range(1, 64));
-  app.add_option("--copies-every", options.copies.every,
+  app.add_option("--copies-every", options.every,
                  "with --copies: made anew after every N steps (default: 10)")
       ->check(CLI::PositiveNumber);
   // Between an agent and its runs.
@@ -49,7 +49,7 @@ void addCopyOptions(CLI::App &app, RunCopiesOptions &options) {
 
 std::string usageProblem(const RunCopiesOptions &options, int64_t restarts) {
   const bool copies = options.copies.hosts > 0;
-  if (!copies && options.copies.every != CopyOptions().every)
+  if (!copies && options.every > 0)
     return "--copies-every is for --copies";
   if (copies && restarts == 0 && options.of.empty())
     return "--copies is for --restarts: copies outlive the processes of a run, "
@@ -141,6 +141,8 @@ Status RunCopies::keep(Session &session, const SessionOptions &options,
                        World *world, bool &tooLittle) {
   copies_.reset();
   CopyOptions copies = options_.copies;
+  if (options_.every > 0)
+    copies.every = options_.every;
   copies.anyValues = options.onNonFinite == OnNonFinite::ignore;
   const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
   copies.threads =

@@ -14,6 +14,7 @@ namespace merak::runtime {
 
 struct RunCopiesOptions {
   CopyOptions copies;
+  int64_t every = 0; // as given; 0: the default
   // What the agent that starts the run says of it: ID:START:LAST, with the last
   // step, and, of one that is started again, why, as JSON.
   std::string of, restarted;
