@@ -229,22 +229,25 @@ Status CopyFolder::writeBase(const CopyBase &base) {
       fmt::format("{} {} {}\n", base.start, base.from, base.step));
 }
 
+// The manifest first: half of it is never taken for a generation.
+Status CopyFolder::removeGeneration(int64_t step) {
+  const std::string folder = generation(step);
+  std::error_code error;
+  fs::remove(joinPath(folder, kManifestName), error);
+  fs::remove_all(folder, error);
+  return error ? Status::error(fmt::format("cannot remove \"{}\": {}", folder,
+                                           error.message()))
+               : Status();
+}
+
 Status CopyFolder::removeOthers(int64_t step) {
   auto names = namesIn(path_);
   if (!names)
     return names.status();
   Status problems;
-  for (const std::string &name : *names) {
-    if (!stepOfName(name) || name == generationName(step))
-      continue;
-    // The manifest first: half of it is never taken for a generation.
-    std::error_code error;
-    fs::remove(joinPath(at(name), kManifestName), error);
-    fs::remove_all(at(name), error);
-    if (error)
-      problems.merge(Status::error(
-          fmt::format("cannot remove \"{}\": {}", at(name), error.message())));
-  }
+  for (const std::string &name : *names)
+    if (const auto found = stepOfName(name); found && *found != step)
+      problems.merge(removeGeneration(*found));
   return problems;
 }
 

@@ -66,6 +66,7 @@ public:
   // Generations of this run, with the parts that are there and undamaged.
   Result<FoundCopies> find() const;
   Status writeBase(const CopyBase &base);
+  Status removeGeneration(int64_t step);
   // All generations but that of `step`.
   Status removeOthers(int64_t step);
   // Bytes of generations that lie there, and that the file system has free.

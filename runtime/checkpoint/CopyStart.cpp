@@ -52,10 +52,9 @@ int partOfName(const std::string &name) {
 
 } // namespace
 
-Result<std::unique_ptr<CopyStart>> CopyStart::open(const CopyRun &run,
-                                                   Store *store,
-                                                   int64_t diskStep,
-                                                   const std::string &base) {
+Result<std::unique_ptr<CopyStart>>
+CopyStart::look(const CopyRun &run, Store *store, int64_t diskStep,
+                const std::string &base) {
   std::unique_ptr<CopyStart> start(new CopyStart);
   auto folder = CopyFolder::open(run, base);
   MERAK_RETURN_IF_ERROR(agree(store, "copies folder", folder.status()));
@@ -66,6 +65,46 @@ Result<std::unique_ptr<CopyStart>> CopyStart::open(const CopyRun &run,
   MERAK_RETURN_IF_ERROR(start->findHosts(store));
   MERAK_RETURN_IF_ERROR(start->choose(store, diskStep));
   return start;
+}
+
+Result<std::unique_ptr<CopyStart>> CopyStart::open(const CopyRun &run,
+                                                   Store *store,
+                                                   int64_t diskStep,
+                                                   const std::string &base) {
+  auto start = look(run, store, diskStep, base);
+  if (!start)
+    return start;
+  const Status settled =
+      (*start)->folder_->leads() ? (*start)->settle() : Status();
+  MERAK_RETURN_IF_ERROR(agree(store, "copies chosen", settled));
+  return start;
+}
+
+Result<uint64_t> CopyStart::pass(const CopyRun &run, int targets, World &world,
+                                 Backend &backend, int64_t diskStep,
+                                 const std::string &base) {
+  Store *store = world.store();
+  auto start = look(run, store, diskStep, base);
+  if (!start)
+    return start.status();
+  CopyStart &mine = **start;
+  if (mine.load_.empty())
+    return uint64_t(0);
+  MERAK_RETURN_IF_ERROR(agree(
+      store, "copies placed",
+      store->rank() < targets ? mine.placeManifest() : Status()));
+  // Each part that no target has goes to one of them, in turns.
+  std::set<int> there;
+  for (int process = 0; process < targets; ++process)
+    for (int part : mine.choice_.present[size_t(mine.hosts_.ofProcess[size_t(
+             process)])])
+      there.insert(part);
+  std::vector<std::vector<int>> wanted(size_t(store->size()));
+  size_t next = 0;
+  for (int part = 0; part < int(mine.choice_.parts); ++part)
+    if (!there.count(part))
+      wanted[next++ % size_t(targets)].push_back(part);
+  return mine.move(wanted, mine.choice_.present, world, backend);
 }
 
 // Those that see one folder share a memory.
@@ -130,8 +169,7 @@ Status CopyStart::choose(Store *store, int64_t diskStep) {
   MERAK_RETURN_IF_ERROR(exchangeManifests(store));
   if (taken)
     load_ = folder_->generation(choice_.step);
-  return agree(store, "copies chosen",
-               folder_->leads() ? settle(taken) : Status());
+  return {};
 }
 
 // Who has the manifest tells all others, and what is lacking where copies are
@@ -220,20 +258,29 @@ void CopyStart::noteLacking(const std::vector<std::string> &described) {
 }
 
 // What this start goes on from, and nothing else.
-Status CopyStart::settle(bool taken) {
+Status CopyStart::settle() {
   CopyBase base{folder_->run().start, -1, 0};
-  if (taken) {
+  if (!load_.empty()) {
     base.from = choice_.start;
     base.step = choice_.step;
   }
   MERAK_RETURN_IF_ERROR(folder_->writeBase(base));
-  const std::string manifest = joinPath(load_, kManifestName);
-  const bool has = taken && textOf(manifest) == text_;
+  const bool has = !load_.empty() &&
+                   textOf(joinPath(load_, kManifestName)) == text_;
   MERAK_RETURN_IF_ERROR(folder_->removeOthers(has ? choice_.step : -1));
-  if (!taken || has)
+  return load_.empty() ? Status() : placeManifest();
+}
+
+// For parts that will come: of a generation of another manifest none are there
+// any more.
+Status CopyStart::placeManifest() {
+  const std::string path = joinPath(load_, kManifestName);
+  if (textOf(path) == text_)
     return {};
+  if (entryAt(path) != Entry::none)
+    MERAK_RETURN_IF_ERROR(folder_->removeGeneration(choice_.step));
   MERAK_RETURN_IF_ERROR(Files::system().makeFolder(load_));
-  return writeText(manifest, text_);
+  return writeText(path, text_);
 }
 
 std::vector<int> CopyStart::wantedBy(std::span<const RankMemory> ranks) const {
@@ -241,6 +288,17 @@ std::vector<int> CopyStart::wantedBy(std::span<const RankMemory> ranks) const {
   for (const std::string &name : shardsNeeded(load_, ranks))
     wanted.push_back(partOfName(name));
   return wanted;
+}
+
+// The manifest says them.
+Result<std::vector<int64_t>> CopyStart::partBytes() const {
+  auto manifest = parseManifest(text_, joinPath(load_, kManifestName));
+  if (!manifest)
+    return manifest.status();
+  std::vector<int64_t> bytes(size_t(choice_.parts), 0);
+  for (const auto &[name, check] : manifest->shards)
+    bytes.at(size_t(partOfName(name))) = int64_t(check.bytes);
+  return bytes;
 }
 
 Result<uint64_t> CopyStart::fetch(std::span<const RankMemory> ranks,
@@ -254,11 +312,16 @@ Result<uint64_t> CopyStart::fetch(std::span<const RankMemory> ranks,
   std::vector<std::vector<int>> wanted;
   for (const std::string &text : *all)
     wanted.push_back(unpackParts(text));
-  auto manifest = readManifest(joinPath(load_, kManifestName));
-  MERAK_RETURN_IF_ERROR(agree(store, "copies manifests", manifest.status()));
-  std::vector<int64_t> bytes(size_t(choice_.parts), 0);
-  for (const auto &[name, check] : manifest->shards)
-    bytes.at(size_t(partOfName(name))) = int64_t(check.bytes);
+  return move(wanted, choice_.present, *world, *ranks.front().backend);
+}
+
+Result<uint64_t>
+CopyStart::move(const std::vector<std::vector<int>> &wanted,
+                const std::vector<std::vector<int>> &present, World &world,
+                Backend &backend) const {
+  Store *store = world.store();
+  auto bytes = partBytes();
+  MERAK_RETURN_IF_ERROR(agree(store, "copies manifests", bytes.status()));
   const int me = store->rank();
   std::vector<CopyLeg> legs;
   std::vector<CopyFile> received;
@@ -266,8 +329,8 @@ Result<uint64_t> CopyStart::fetch(std::span<const RankMemory> ranks,
   uint64_t total = 0;
   Status status;
   for (const CopyTransfer &transfer :
-       planFetches(bytes, wanted, choice_.present, hosts_.ofProcess)) {
-    const uint64_t size = uint64_t(bytes[size_t(transfer.part)]);
+       planFetches(*bytes, wanted, present, hosts_.ofProcess)) {
+    const uint64_t size = uint64_t((*bytes)[size_t(transfer.part)]);
     const std::string path = joinPath(load_, partName(transfer.part));
     total += size;
     if (transfer.to == me) {
@@ -288,9 +351,8 @@ Result<uint64_t> CopyStart::fetch(std::span<const RankMemory> ranks,
     }
   }
   MERAK_RETURN_IF_ERROR(agree(store, "copies opened", status));
-  MERAK_RETURN_IF_ERROR(
-      agree(store, "copies fetched",
-            carry(*world, *ranks.front().backend, "copies", legs)));
+  MERAK_RETURN_IF_ERROR(agree(store, "copies fetched",
+                              carry(world, backend, "copies", legs)));
   return total;
 }
 

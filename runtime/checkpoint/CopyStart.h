@@ -17,6 +17,13 @@ public:
   open(const CopyRun &run, Store *store, int64_t diskStep,
        const std::string &base = copiesBase());
 
+  // Between two starts: what only hosts have that the next one has no ranks on
+  // goes to the first `targets` processes, which are on those that it has. One
+  // process a host; changes nothing else. Returns the bytes that went.
+  static Result<uint64_t> pass(const CopyRun &run, int targets, World &world,
+                               Backend &backend, int64_t diskStep,
+                               const std::string &base = copiesBase());
+
   CopyFolder &folder() { return *folder_; }
   const CopyHosts &hosts() const { return hosts_; }
   // What to load: a generation in this host's memory; empty: no copies are
@@ -29,12 +36,20 @@ public:
   Result<uint64_t> fetch(std::span<const RankMemory> ranks, World *world);
 
 private:
+  static Result<std::unique_ptr<CopyStart>>
+  look(const CopyRun &run, Store *store, int64_t diskStep,
+       const std::string &base);
   Status findHosts(Store *store);
   Status choose(Store *store, int64_t diskStep);
   Status exchangeManifests(Store *store);
   void noteLacking(const std::vector<std::string> &described);
   std::string describe(const CopyChoice::Lacking &lacking) const;
-  Status settle(bool taken);
+  Status settle();
+  Status placeManifest();
+  Result<uint64_t> move(const std::vector<std::vector<int>> &wanted,
+                        const std::vector<std::vector<int>> &present,
+                        World &world, Backend &backend) const;
+  Result<std::vector<int64_t>> partBytes() const;
   std::vector<int> wantedBy(std::span<const RankMemory> ranks) const;
 
   std::unique_ptr<CopyFolder> folder_;

@@ -16,7 +16,7 @@ namespace merak::runtime {
 namespace {
 
 // So that what training sends is never far behind in the queues of a link.
-constexpr uint64_t kPiece = 4 << 20;
+constexpr uint64_t kPiece = 1 << 20;
 
 View bytesView(char *data, uint64_t bytes) {
   return {data, planpb::U8, {int64_t(bytes)}, {1}};

@@ -34,7 +34,7 @@ struct CopyLeg {
   uint64_t bytes = 0;
 };
 
-// Sends and receives at the same time, each in order, in pieces of some MiB.
+// Sends and receives at the same time, each in order, in pieces of a MiB.
 // Both ends go through what they share in the same order; then none waits for
 // one that waits for it. `channel` must be used by one such call at a time.
 Status carry(World &world, Backend &backend, const std::string &channel,

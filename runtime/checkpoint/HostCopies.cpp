@@ -460,8 +460,8 @@ Status HostCopies::finish(Slot &slot, const Manifest &manifest,
 
 Status HostCopies::commit(Slot &slot, int64_t step) {
   const std::string target = folder_.generation(step);
-  std::error_code error;
-  std::filesystem::remove_all(target, error); // what a killed run half removed
+  // What a killed run half removed.
+  MERAK_RETURN_IF_ERROR(folder_.removeGeneration(step));
   MERAK_RETURN_IF_ERROR(Files::system().rename(slot.name, target));
   slot.name = target;
   return {};

@@ -327,14 +327,17 @@ Result<Manifest> readManifest(const std::string &path) {
   auto file = MappedFile::open(path);
   if (!file)
     return file.status();
+  return parseManifest({(*file)->data() ? (*file)->data() : "", (*file)->size()},
+                       path);
+}
+
+Result<Manifest> parseManifest(std::string_view text, const std::string &path) {
   auto fail = [&](const Status &status) {
     return Status(status).withContext(fmt::format("\"{}\"", path));
   };
-  const char *data = (*file)->data();
-  const Json json =
-      (*file)->size() > 0
-          ? Json::parse(data, data + (*file)->size(), nullptr, false)
-          : Json();
+  const Json json = text.empty() ? Json()
+                                 : Json::parse(text.begin(), text.end(),
+                                               nullptr, false);
   Manifest manifest;
   MERAK_RETURN_IF_ERROR(fail(readHead(json, manifest)));
   Status problems;

@@ -13,6 +13,8 @@
 #include "runtime/checkpoint/CheckpointState.h"
 #include "runtime/checkpoint/Safetensors.h"
 
+#include <string_view>
+
 namespace merak::runtime {
 
 struct ManifestPiece {
@@ -45,6 +47,8 @@ std::string manifestText(const Manifest &manifest);
 // checksum, types and ranges, and that the pieces of each tensor hold each of
 // its elements exactly once. Names the tensors of all problems.
 Result<Manifest> readManifest(const std::string &path);
+// The same of its text; `path`: where it is from.
+Result<Manifest> parseManifest(std::string_view text, const std::string &path);
 
 // Whether the boxes hold every index of `shape` exactly once.
 bool tileOnce(const std::vector<int64_t> &shape,

@@ -104,6 +104,8 @@ private:
         return 1;
       }
       tell(from, *plan);
+      if (run_.copies && !why_.empty())
+        passCopies(from, *plan);
       Result<ChildProcess> child = ChildProcess::start(command(from, *plan));
       if (!child) {
         complain(fmt::format("merak-run: error: {}", child.status().str()));
@@ -347,6 +349,32 @@ private:
   }
 
   bool saves() const { return !run_.save.empty(); }
+
+  // Hosts that the plan has no place for may have copies that those which it has
+  // need: these go there first.
+  void passCopies(const Position &from, const Chosen &plan) {
+    const std::vector<Host> left = without(hosts_, lost_);
+    std::vector<Host> targets = *parseHosts(placesOf(left, plan.ranks));
+    if (targets.size() >= left.size())
+      return;
+    std::string places;
+    for (const Host &host : left) // targets come first in it
+      places += fmt::format("{}{}:1", places.empty() ? "" : ",", host.name);
+    auto child = ChildProcess::start(launch(
+        options_.launcher, int64_t(left.size()), places,
+        {program_,
+         passArgument({copies_, starts_}, int64_t(targets.size()),
+                      from.load.empty() ? -1 : from.step),
+         "--ranks=env"}));
+    if (!child)
+      return; // nor will the run start
+    while (!child->ended())
+      nap(20);
+    if (const int status = *child->ended();
+        !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+      complain(fmt::format("note: copies of hosts without a rank: {}",
+                           describeEnd(status)));
+  }
 
   // Of a run that is over: what it kept in memory goes, on all hosts, unless it
   // is all that is left of it.

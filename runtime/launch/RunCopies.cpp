@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 namespace merak::runtime {
@@ -40,11 +41,12 @@ void addCopyOptions(CLI::App &app, RunCopiesOptions &options) {
       ->check(CLI::Range(1, 64));
   app.add_option("--copies-every", options.every,
                  "with --copies: made anew after every N steps (default: 10)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(int64_t(1), int64_t(1'000'000'000)));
   // Between an agent and its runs.
   app.add_option("--copies-of", options.of)->group("");
   app.add_option("--restarted", options.restarted)->group("");
   app.add_option("--remove-copies", options.remove)->group("");
+  app.add_option("--pass-copies", options.pass)->group("");
 }
 
 std::string usageProblem(const RunCopiesOptions &options, int64_t restarts) {
@@ -63,6 +65,31 @@ std::string usageProblem(const RunCopiesOptions &options, int64_t restarts) {
 
 std::string copiesArgument(const CopyRun &run, int64_t last) {
   return fmt::format("--copies-of={}:{}:{}", run.id, run.start, last);
+}
+
+std::string passArgument(const CopyRun &run, int64_t targets,
+                         int64_t diskStep) {
+  return fmt::format("--pass-copies={}:{}:{}:{}", run.id, run.start, targets,
+                     diskStep);
+}
+
+Status passCopies(const RunCopiesOptions &options, World &world,
+                  const BackendFactory &factory) {
+  const size_t colon = options.pass.rfind(':');
+  const auto started = parseStarted(options.pass.substr(0, colon));
+  if (!started || colon == std::string::npos)
+    return Status::error(
+        fmt::format("--pass-copies: expected ID:START:TARGETS:STEP, found "
+                    "\"{}\"",
+                    options.pass));
+  ThreadPool pool(1);
+  auto backend = factory(pool);
+  if (!backend)
+    return backend.status();
+  return CopyStart::pass(
+             started->run, int(started->last), world, **backend,
+             std::strtoll(options.pass.c_str() + colon + 1, nullptr, 10))
+      .status();
 }
 
 Result<std::unique_ptr<RunCopies>>

@@ -18,13 +18,20 @@ struct RunCopiesOptions {
   // What the agent that starts the run says of it: ID:START:LAST, with the last
   // step, and, of one that is started again, why, as JSON.
   std::string of, restarted;
-  std::string remove; // an id: instead of a run
+  // Instead of a run: an id; ID:START:TARGETS:STEP, see CopyStart::pass.
+  std::string remove, pass;
 };
 
 void addCopyOptions(CLI::App &app, RunCopiesOptions &options);
 // What they mean together; empty: nothing is wrong.
 std::string usageProblem(const RunCopiesOptions &options, int64_t restarts);
 std::string copiesArgument(const CopyRun &run, int64_t last);
+// `targets`: how many processes are on hosts of the next start; `diskStep`: of
+// the checkpoint that there is besides, -1: none.
+std::string passArgument(const CopyRun &run, int64_t targets,
+                         int64_t diskStep);
+Status passCopies(const RunCopiesOptions &options, World &world,
+                  const BackendFactory &factory);
 
 class RunCopies {
 public:

@@ -182,7 +182,7 @@ std::string usageProblem(const RunOptions &options) {
   if (!replan.plans.empty() && !replan.compiler.empty())
     return "--plans chooses from plans that are there, --compiler makes them";
   if (options.plan.empty() && options.status.empty() &&
-      options.copies.remove.empty())
+      options.copies.remove.empty() && options.copies.pass.empty())
     return "a plan is required";
   return {};
 }
@@ -908,6 +908,12 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   }
   if (!options.copies.remove.empty())
     return exitCode(kTool, removeCopies(options.copies.remove));
+  if (!options.copies.pass.empty())
+    return asRank(kTool, "cpu", worlds,
+                  [&](World &world, std::string &) -> Status {
+                    return passCopies(options.copies, world,
+                                      backends.at("cpu"));
+                  });
   if (!options.status.empty()) {
     auto text = statusOf(options.status);
     return exitCode(kTool, text.ok() ? printLine(*text) : text.status());

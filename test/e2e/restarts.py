@@ -13,6 +13,18 @@ vain       a run that fails each time ends, and says so
 limit      so does one that is lost more often than allowed
 status     tells of it
 first      lost before there is a checkpoint, beside one of another run: from the beginning
+memory     the same with copies in memory (--copies): one process, and ranks of mpirun on
+           what stands for three hosts, of which one loses its memory; in half of the
+           cases without a disk; the steps done again are few
+cut off    three hosts again, with state that each has alone (ZeRO): the one that is cut
+           off loses its memory; a plan for the others goes on from copies, with the bits
+           of runs by hand that go on from there
+two lost   with one copy that is one too many: from the checkpoint, and what was missing
+newer      a checkpoint that is newer than the copies counts
+damaged    copies of which a bit is wrong are not taken
+full       a file system without room: before the first step, and later, which is told
+           while training goes on
+kept       copies go when the run is over, and stay where they are all that is left
 signals    to the agent are for the run; without its agent a run saves and ends
 refused    what cannot be, in sentences
 """
@@ -39,10 +51,10 @@ STEPS, EVERY = 60, 7
 SILENCE = 8  # seconds until a run that does nothing is killed
 
 
-def gpt_plan(tools, mesh, name):
+def gpt_plan(tools, mesh, name, *options):
     """A plan, and how slow devices are so that its steps take STEP."""
     path = tools.path(name)
-    tools.run("merakc", GPT, "-o", path, f"--mesh={mesh}")
+    tools.run("merakc", GPT, "-o", path, f"--mesh={mesh}", *options)
     number, unit = tools.run("merak-plan", "simulate",
                              path)[0].split("step ")[1].split()[:2]
     seconds = float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]
@@ -61,16 +73,23 @@ class Agent:
     """A run with an agent, whose log is read while it trains."""
 
     def __init__(self, tools, plan, *options, name="run", steps=STEPS, restarts=9,
-                 every=EVERY, prefix=()):
+                 every=EVERY, prefix=(), save=True):
+        """`every` 0: saved at the end alone; `save` false: not even then."""
+        self.saves, saves = save, []
+        if save:
+            saves = [f"--save={tools.path(name)}"]
+        if save and every:
+            saves.append(f"--save-every={every}")
+        self.output = tools.path(name + ".out")
         self.saved, self.log = tools.path(name), tools.path(name + ".jsonl")
         self.error, self.furthest = tools.path(name + ".err"), 0
         command = tools.start(
             "merak-run", plan, "--data=synthetic", f"--steps={steps}", "--threads=1",
-            f"--save={self.saved}", f"--save-every={every}", f"--log={self.log}",
-            f"--restarts={restarts}", *options)
-        with open(self.error, "w", encoding="utf-8") as file:
+            *saves, f"--log={self.log}", f"--restarts={restarts}", *options)
+        with (open(self.error, "w", encoding="utf-8") as file,
+              open(self.output, "w", encoding="utf-8") as output):
             self.process = subprocess.Popen(
-                [*prefix, *command], stdout=subprocess.DEVNULL, stderr=file,
+                [*prefix, *command], stdout=output, stderr=file,
                 env={**os.environ, **tools.extra})
 
     def told(self):
@@ -145,7 +164,7 @@ def same(run, wanted):
     entries = [e for e in checkpoint.untimed(run.log) if "loss" in e]
     if entries != steps:
         raise Failed(f"another log: {[e['step'] for e in entries]}")
-    if checkpoint.state_of(run.saved) != state:
+    if run.saves and checkpoint.state_of(run.saved) != state:
         raise Failed("another state than that of a run that nobody disturbed")
 
 
@@ -206,7 +225,276 @@ def processes_body(seed, tools):
         return history(run, seed, wanted)
 
 
+# --------------------------------------------------------------------- memory
+
+
+COPIES = 5  # steps from one copy to the next
+
+
+def folders(tools, name):
+    """What a run keeps in the memory of a host."""
+    base = tools.path(name)
+    return ([os.path.join(base, found) for found in os.listdir(base)]
+            if os.path.isdir(base) else [])
+
+
+def newest_copy(tools, name="h0"):
+    steps = [int(step[5:]) for folder in folders(tools, name)
+             for step in os.listdir(folder) if step.startswith("step-")]
+    return max(steps, default=0)
+
+
+def on_hosts(tools):
+    """A launcher whose four ranks are on what stands for three hosts."""
+    script = tools.path("host")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write("export MERAK_COPIES="
+                   + tools.path("h$(( (OMPI_COMM_WORLD_RANK + 1) / 2 ))")
+                   + '\nmkdir -p "$MERAK_COPIES"\nexec "$@"\n')
+    tools.extra.update(mpi.ROOT_ALLOWED, MERAK_SILENCE_SECONDS="3")
+    return "--launcher=" + " ".join(["mpirun -np {ranks}", *mpi.MPIRUN, "sh", script])
+
+
+def with_copies(tools):
+    os.makedirs(tools.path("h0"), exist_ok=True)
+    tools.extra["MERAK_COPIES"] = tools.path("h0")
+    return ["--copies=1", f"--copies-every={COPIES}"]
+
+
+def stopped_agent(run, body):
+    """Kills the run, and does something before the agent sees it."""
+    run.process.send_signal(signal.SIGSTOP)
+    for pid in run.below("merak-run"):
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(0.5)
+    result = body()
+    before = run.told().count("goes on after step")
+    run.process.send_signal(signal.SIGCONT)
+    run.wait_for(lambda: run.told().count("goes on after step") > before)
+    return result
+
+
+def memory_body(mesh, seed, processes, tools):
+    plan, pace = gpt_plan(tools, mesh, "x.plan", *(["--zero=1"] if processes else []))
+    wanted = whole(tools, plan)
+    chance = random.Random(seed)
+    tools.extra.update(MERAK_PACE=pace, MERAK_WATCHDOG_SECONDS=str(SILENCE))
+    options = with_copies(tools)
+    if processes:
+        options.append(on_hosts(tools))
+    with agent(tools, plan, *options, every=0, save=seed % 2 == 0) as run:
+        for number in range(chance.randint(1, 3)):
+            run.wait_for_step((run.steps() or [0])[-1] + chance.randint(6, 12))
+            if (reached := run.steps()[-1]) > STEPS - 8:
+                break
+
+            def lose():
+                if processes:
+                    shutil.rmtree(tools.path(f"h{chance.randint(0, 2)}"))
+
+            stopped_agent(run, lose)
+            run.wait_for(lambda: len(run.restarts()) > number)
+            again = run.restarts()[number]
+            # The copy of the last multiple may have been on its way.
+            if again["state"] != "copies" or again["step"] < reached - 2 * COPIES:
+                raise Failed(f"lost after step {reached}, went on with {again}")
+        said = run.end()
+    same(run, wanted)
+    if not run.restarts() or "from copies in memory" not in said:
+        raise Failed(f"it says {harness.last_lines(said)}")
+    # A disk has the last state at most.
+    if run.saves and os.listdir(run.saved) != ["latest", f"step-{STEPS}", ".lock"] and (
+            sorted(os.listdir(run.saved)) != [".lock", "latest", f"step-{STEPS}"]):
+        raise Failed(f"saved {os.listdir(run.saved)}")
+    if left := [name for host in ("h0", "h1", "h2") for name in folders(tools, host)]:
+        raise Failed(f"left {left}")
+    return f"after steps {[r['step'] for r in run.restarts()]}"
+
+
+def cut_off_body(tools):
+    plan, pace = gpt_plan(tools, "pp=2,dp=2", "x.plan", "--zero=1")
+    os.makedirs(tools.path("others"))
+    for mesh in ("pp=2", "dp=1"):
+        gpt_plan(tools, mesh, f"others/{mesh}.plan")
+    name = f"rc{os.getpid() % 10000}"
+    tools.extra.update(mpi.ROOT_ALLOWED, MERAK_PACE=pace, MERAK_SILENCE_SECONDS="6",
+                       MERAK_WATCHDOG_SECONDS="60", MERAK_LOOK_SECONDS="600")
+    script = tools.path("host")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(f"export MERAK_COPIES={tools.path('$(hostname)')}\n"
+                   'mkdir -p "$MERAK_COPIES"\nexec "$@"\n')
+    launcher = " ".join([host_launcher(name), "sh", script])
+    hosts, steps = mpi.HOSTS, 120
+    try:
+        subprocess.run([hosts, "up", name, "3"], check=True, capture_output=True)
+        with agent(tools, plan, *with_copies(tools), f"--launcher={launcher}",
+                   "--hosts=h0:2,h1:1,h2:1", f"--plans={tools.path('others')}",
+                   steps=steps, every=0,
+                   prefix=[hosts, "exec", name, "h0"]) as run:
+            run.wait_for_step(3 * COPIES + 2)
+            before = len(run.restarts())
+            reached = run.steps()[-1]
+            subprocess.run([hosts, "link", name, "h2", "down"], check=True)
+            shutil.rmtree(tools.path("h2"), ignore_errors=True)
+            run.wait_for(lambda: len(run.restarts()) > before)
+            said = run.end()
+    finally:
+        subprocess.run([hosts, "down", name], check=False, capture_output=True)
+    event = run.restarts()[before]
+    if (event["lost"] != ["h2"] or not 0 < event["ranks"] < 4
+            or event["state"] != "copies" or event["step"] < reached - 2 * COPIES):
+        raise Failed(f"went on with {event}: {harness.last_lines(said)}")
+    if run.steps() != list(range(1, steps + 1)):
+        raise Failed(f"the log has steps {run.steps()}")
+    found = {key: tensor.data.tobytes() for key, tensor in
+             harness.read_checkpoint(run.saved)[0].items()}
+    if replayed(tools, run, plan, steps) != found:
+        raise Failed("other bits than those of the logged plans one after the other")
+    return (f"lost after step {reached}, {event['ranks']} ranks after step "
+            f"{event['step']}")
+
+
+def two_lost_body(tools):
+    plan, pace = gpt_plan(tools, "pp=2,dp=2", "x.plan", "--zero=1")
+    wanted = whole(tools, plan)
+    tools.extra["MERAK_PACE"] = pace
+    with agent(tools, plan, *with_copies(tools), on_hosts(tools), every=8) as run:
+        run.wait_for_step(22)  # 16 is on the disk, 20 in memory
+
+        def lose():
+            for host in ("h1", "h2"):
+                shutil.rmtree(tools.path(host))
+
+        stopped_agent(run, lose)
+        said = run.end()
+    same(run, wanted)
+    event = run.restarts()[0]
+    if event["state"] != "checkpoint" or event["step"] % 8 or not event["step"]:
+        raise Failed(f"went on with {event}")
+    for sentence in ("are not whole", "on no host", "from the checkpoint", ' of "'):
+        if sentence not in said:
+            raise Failed(f"no '{sentence}': {harness.last_lines(said)}")
+    return f"from the checkpoint of step {event['step']}"
+
+
+def newer_body(tools):
+    plan, pace = gpt_plan(tools, "dp=2", "x.plan")
+    wanted = whole(tools, plan)
+    tools.extra["MERAK_PACE"] = pace
+    with agent(tools, plan, *with_copies(tools)[:1], "--copies-every=10", every=7) as run:
+        run.wait_for_step(17)
+        stopped_agent(run, lambda: None)
+        run.wait_for_step(26)
+        stopped_agent(run, lambda: None)
+        run.end()
+    same(run, wanted)
+    found = [(r["state"], r["step"]) for r in run.restarts()]
+    # Steps 14, 21, 28 are on the disk, 10, 20 and 30 in memory.
+    if len(found) != 2 or any(
+            state != ("copies" if step % 10 == 0 else "checkpoint")
+            for state, step in found) or found[0] not in [("checkpoint", 14),
+                                                          ("copies", 20)]:
+        raise Failed(f"went on from {found}")
+    return str(found)
+
+
+def damaged_body(tools):
+    plan, pace = gpt_plan(tools, "dp=2", "x.plan")
+    wanted = whole(tools, plan)
+    tools.extra["MERAK_PACE"] = pace
+    with agent(tools, plan, *with_copies(tools), every=4) as run:
+        run.wait_for_step(2 * COPIES + 1)
+
+        def damage():
+            folder = os.path.join(folders(tools, "h0")[0],
+                                  f"step-{newest_copy(tools)}")
+            part = os.path.join(folder, sorted(os.listdir(folder))[-1])
+            with open(part, "r+b") as file:
+                file.seek(os.path.getsize(part) // 2)
+                byte = file.read(1)
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([byte[0] ^ 4]))
+
+        stopped_agent(run, damage)
+        said = run.end()
+    same(run, wanted)
+    if run.restarts()[0]["state"] != "checkpoint" or "undamaged on no host" not in said:
+        raise Failed(f"went on with {run.restarts()}: {harness.last_lines(said)}")
+    return f"from the checkpoint of step {run.restarts()[0]['step']}"
+
+
+@contextlib.contextmanager
+def tiny(tools, size):
+    """A file system in memory of so many bytes."""
+    path = tools.path("h0")
+    os.makedirs(path, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path],
+                   check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def full_body(tools):
+    plan, pace = gpt_plan(tools, "dp=2", "x.plan")
+    wanted = whole(tools, plan)
+    options = with_copies(tools)
+    with tiny(tools, 1 << 20):
+        said = tools.run("merak-run", plan, "--data=synthetic", "--steps=3",
+                         "--restarts=2", *options, expect=2)[1]
+        if "two copies" not in said or "free: give" not in said:
+            raise Failed(f"it says {harness.last_lines(said)}")
+    tools.extra["MERAK_PACE"] = pace
+    with tiny(tools, 8 << 20) as path:
+        with agent(tools, plan, *options, every=0) as run:
+            run.wait_for_step(1)
+            filler = os.path.join(path, "filler")
+            with contextlib.suppress(OSError), open(filler, "wb") as file:
+                while True:
+                    file.write(bytes(4096))
+                    file.flush()
+            run.wait_for(lambda: "No space left" in run.told())
+            at = run.steps()[-1]
+            os.remove(filler)
+            run.wait_for_step(at + 4 * COPIES)
+            stopped_agent(run, lambda: None)
+            said = run.end()
+    same(run, wanted)
+    if said.count("No space left") != 1 or run.restarts()[0]["step"] <= at:
+        raise Failed(f"went on with {run.restarts()}: {harness.last_lines(said)}")
+    return f"no room until step {at}; went on after {run.restarts()[0]['step']}"
+
+
+def kept_body(tools):
+    plan, pace = gpt_plan(tools, "dp=2", "x.plan")
+    wanted = whole(tools, plan)
+    tools.extra["MERAK_PACE"] = pace
+    with agent(tools, plan, *with_copies(tools), save=False) as run:
+        run.wait_for_step(7)
+        run.process.send_signal(signal.SIGTERM)
+        said = run.end(1)
+    step = newest_copy(tools)
+    if f"copies of step {step} stay in" not in said or step < 7:
+        raise Failed(f"it says {harness.last_lines(said)}")
+    # They are a checkpoint as any other.
+    tools.run("merak-run", plan, "--data=synthetic", f"--steps={STEPS - step}",
+              f"--load={folders(tools, 'h0')[0]}", f"--save={tools.path('on')}")
+    if checkpoint.state_of(tools.path("on")) != wanted[0]:
+        raise Failed("another state than that of a run that nobody disturbed")
+    return f"stopped after step {step}"
+
+
 # ---------------------------------------------------------------------- hosts
+
+
+def host_launcher(name):
+    """Of ranks on hosts, whose network is between namespaces."""
+    return " ".join(
+        ["mpirun -np {ranks} --host {hosts} --mca plm_rsh_agent",
+         f"'{mpi.HOSTS} agent {name}'", "--mca btl tcp,self,vader",
+         "--mca btl_tcp_if_include veth0 --mca oob_tcp_if_include veth0",
+         "-x MERAK_SILENCE_SECONDS -x MERAK_PACE", *mpi.KEEPALIVE, *mpi.MPIRUN])
 
 
 def replayed(tools, run, plan, steps):
@@ -232,17 +520,12 @@ def hosts_body(tools):
     # A launcher whose ranks are gone may wait for a host that is gone, too.
     tools.extra.update(mpi.ROOT_ALLOWED, MERAK_PACE=pace, MERAK_SILENCE_SECONDS="6",
                        MERAK_WATCHDOG_SECONDS="60", MERAK_LOOK_SECONDS="1")
-    launcher = " ".join(
-        ["mpirun -np {ranks} --host {hosts} --mca plm_rsh_agent",
-         f"'{mpi.HOSTS} agent {name}'", "--mca btl tcp,self,vader",
-         "--mca btl_tcp_if_include veth0 --mca oob_tcp_if_include veth0",
-         "-x MERAK_SILENCE_SECONDS -x MERAK_PACE", *mpi.KEEPALIVE, *mpi.MPIRUN])
     hosts, steps = mpi.HOSTS, 400
     try:
         subprocess.run([hosts, "up", name, "3"], check=True, capture_output=True)
-        with agent(tools, plan, f"--launcher={launcher}", "--hosts=h0:2,h1:1,h2:1",
-                   f"--plans={tools.path('others')}", steps=steps,
-                   prefix=[hosts, "exec", name, "h0"]) as run:
+        with agent(tools, plan, f"--launcher={host_launcher(name)}",
+                   "--hosts=h0:2,h1:1,h2:1", f"--plans={tools.path('others')}",
+                   steps=steps, prefix=[hosts, "exec", name, "h0"]) as run:
             run.wait_for_step(10)
             # A busy machine may have lost it already: on all hosts again.
             run.wait_for(lambda: not run.restarts() or run.restarts()[-1]["ranks"] == 4)
@@ -367,10 +650,25 @@ def refused_body(tools):
              "{hosts} in --launcher"),
             (["--restarts=2", save, "--ranks=env"], "give --launcher, not --ranks"),
             (["--restarts=2", save, "--trace=t.json"], "--trace is of one run"),
-            ([save, "--plans=x"], "for --replan and --hosts")]:
+            ([save, "--plans=x"], "for --replan and --hosts"),
+            ([save, "--copies=1"], "--copies is for --restarts"),
+            ([save, "--restarts=2", "--copies-every=3"], "--copies-every is for"),
+            ([save, "--restarts=2", "--copies=0"], "--copies: Value 0 not in"),
+            ([save, "--restarts=2", "--copies=-1"], "--copies: Value -1 not in"),
+            ([save, "--restarts=2", "--copies=x"], "--copies"),
+            ([save, "--restarts=2", "--copies=1", "--copies-every=0"],
+             "--copies-every: Value 0 not in"),
+            (["--restarts=2", "--copies=1", "--launcher=x"], "needs --log"),
+            ([save, "--copies=1", "--copies-of=1:2"], "expected ID:START:LAST")]:
         said = tools.run("merak-run", plan, "--data=synthetic", *options, expect=2)[1]
-        if sentence not in said or said.count("\n") != 1:
+        if sentence.lower() not in said.lower() or (
+                "copies" not in sentence and said.count("\n") != 1):
             raise Failed(f"{options}: {said}")
+    tools.extra["MERAK_COPIES"] = tools.path("nowhere")
+    said = tools.run("merak-run", plan, "--data=synthetic", "--restarts=2", save,
+                     "--copies=1", expect=2)[1]
+    if "nowhere\" is no folder (MERAK_COPIES names another)" not in said:
+        raise Failed(said)
     said = tools.run("merak-run", plan, "--data=synthetic", "--restarts=2", save,
                      "--launcher=x {hosts}", "--hosts=a:0,b:two,a,:3", expect=2)[1]
     for sentence in ('behind "a:", found "0"', 'behind "b:", found "two"',
@@ -385,7 +683,7 @@ def refused_body(tools):
                      "--launcher=false {hosts}", "--hosts=a:2", expect=1)[1]
     if "starts a process on none of a" not in said:
         raise Failed(said)
-    return "11 sentences"
+    return "20 sentences"
 
 
 def cases(everything, with_mpi, why_no_hosts):
@@ -396,7 +694,20 @@ def cases(everything, with_mpi, why_no_hosts):
         yield Case(f"processes {seed}", functools.partial(processes_body, seed))
     if with_mpi and not why_no_hosts:
         yield Case("hosts", hosts_body)
-    for name, body in [("vain", vain_body), ("limit", limit_body),
+    for seed in range(20 if everything else 2):
+        yield Case(f"memory {seed}", functools.partial(
+            memory_body, ["dp=2", "pp=2,dp=2"][seed % 2], seed, False))
+    for seed in range(20 if everything else 2) if with_mpi else ():
+        yield Case(f"memory of hosts {seed}", functools.partial(
+            memory_body, "pp=2,dp=2", seed, True))
+    if with_mpi:
+        yield Case("two lost", two_lost_body)
+    if with_mpi and not why_no_hosts:
+        yield Case("cut off", cut_off_body)
+    if os.geteuid() == 0:
+        yield Case("full", full_body)
+    for name, body in [("newer", newer_body), ("damaged", damaged_body),
+                       ("kept", kept_body), ("vain", vain_body), ("limit", limit_body),
                        ("status", status_body),
                        ("first", first_body), ("signals", signals_body),
                        ("refused", refused_body)]:

@@ -76,6 +76,10 @@ public:
     Store &store;
     // A step, and the copy that follows it.
     void step(int64_t number) {
+      begin(number);
+      copies.wait();
+    }
+    void begin(int64_t number) {
       EXPECT_TRUE(copies
                       .after(number,
                              [&]() -> Result<CheckpointState> {
@@ -84,7 +88,6 @@ public:
                                return state;
                              })
                       .ok());
-      copies.wait();
     }
   };
   struct Outcome {
@@ -102,7 +105,11 @@ public:
     for (int number : hostOfRank)
       fs::create_directories(host(number));
     const CopyRun run{kId, starts++};
-    InprocWorld threads(int(hostOfRank.size()));
+    const int ranks = int(hostOfRank.size());
+    InprocWorld threads(
+        ranks, latency > 0 ? std::make_unique<LinkEmulation>(
+                                 Links{1, {latency, 0}, {latency, 0}}, ranks)
+                           : nullptr);
     Outcome outcome;
     std::mutex mutex;
     runStores(int(hostOfRank.size()), [&](Store &store) {
@@ -139,8 +146,22 @@ public:
     return outcome;
   }
 
+  void pass(const std::vector<int> &hosts, int targets) {
+    InprocWorld threads(int(hosts.size()));
+    runStores(int(hosts.size()), [&](Store &store) {
+      ThreadWorld world(store, threads);
+      ThreadPool pool(1);
+      TestBackend backend(pool);
+      auto passed = CopyStart::pass({kId, starts}, targets, world, backend, -1,
+                                    host(hosts[size_t(store.rank())]));
+      ASSERT_TRUE(passed.ok()) << passed.status().str();
+      EXPECT_GT(*passed, 0u);
+    });
+  }
+
   std::string base;
   int64_t starts = 0;
+  double latency = 0; // seconds, of links
 };
 
 void flip(const std::string &path) {
@@ -238,6 +259,23 @@ TEST(HostCopies, TooManyHostsAreLost) {
       << outcome.notes[0];
   // From then on it is of no use, even if they come back.
   EXPECT_FALSE(memories.has(3, 2));
+}
+
+// Two of the hosts that are left have no rank under the next plan.
+TEST(HostCopies, HostsWithoutARankPassOnWhatTheyHave) {
+  for (const bool passes : {false, true}) {
+    Memories memories;
+    auto source = holder(1);
+    trained(memories, *source);
+    memories.lose(2);
+    if (passes)
+      memories.pass({3, 0, 1}, 1);
+    auto target = holder(0);
+    const Memories::Outcome outcome = memories.run(*target, {3});
+    EXPECT_EQ(outcome.state.step, passes ? 2 : 0);
+    if (passes)
+      expectSame(*target, *source);
+  }
 }
 
 TEST(HostCopies, MoreCopiesBearMoreLosses) {
@@ -343,6 +381,36 @@ TEST(HostCopies, WhatIsNotFiniteIsNotKept) {
             std::string::npos)
       << outcome.news[0];
   EXPECT_TRUE(memories.has(0, 3));
+}
+
+// A copy that is still on its way is not waited for: the next is left out, by
+// all processes.
+TEST(HostCopies, StepsDoNotWaitForLinks) {
+  Memories memories;
+  memories.latency = 0.3;
+  auto source = holder(1);
+  source->fill(1);
+  std::atomic<double> longest{0};
+  const Memories::Outcome outcome =
+      memories.run(*source, {0, 1, 2, 3}, [&](Memories::Process &process) {
+        const auto begin = std::chrono::steady_clock::now();
+        process.begin(1);
+        process.begin(2);
+        process.begin(3);
+        const std::chrono::duration<double> taken =
+            std::chrono::steady_clock::now() - begin;
+        if (process.store.rank() == 0)
+          longest = taken.count();
+        process.copies.wait();
+        EXPECT_TRUE(process.copies.summary().ends_with(" 2 skipped"))
+            << process.copies.summary();
+      });
+  EXPECT_LT(longest, 0.3);
+  ASSERT_EQ(outcome.news.size(), 1u);
+  EXPECT_NE(outcome.news[0].find("step 2: the copy before is still on its way"),
+            std::string::npos);
+  EXPECT_TRUE(memories.has(0, 1));
+  EXPECT_FALSE(memories.has(0, 2));
 }
 
 // Ranks that should hold the same and do not are told, and not kept.
