@@ -33,9 +33,9 @@ std::string packFound(const FoundCopies &found) {
     text += fmt::format("base {} {} {}\n", found.base->start, found.base->from,
                         found.base->step);
   for (const FoundGeneration &g : found.generations)
-    text += fmt::format("made {} {} {} {} {} ; {} ;\n", g.start, g.step,
-                        g.manifest, g.parts, fmt::join(g.good, " "),
-                        fmt::join(g.damaged, " "));
+    text +=
+        fmt::format("made {} {} {} {} {} ; {} ;\n", g.start, g.step, g.manifest,
+                    g.parts, fmt::join(g.good, " "), fmt::join(g.damaged, " "));
   return text;
 }
 
@@ -72,10 +72,9 @@ CopyChoice chooseCopies(const std::vector<FoundCopies> &found) {
   std::map<Key, std::vector<const FoundGeneration *>> byKey; // by host or null
   for (size_t host = 0; host < found.size(); ++host)
     for (const FoundGeneration &generation : found[host].generations) {
-      const bool onLine =
-          newest && (generation.start == newest->start ||
-                     (generation.start == newest->from &&
-                      generation.step == newest->step));
+      const bool onLine = newest && (generation.start == newest->start ||
+                                     (generation.start == newest->from &&
+                                      generation.step == newest->step));
       if (!onLine)
         continue;
       auto &hosts = byKey[keyOf(generation)];

@@ -142,8 +142,8 @@ Status checkCopiesBase(const std::string &base) {
 CopyFolder::CopyFolder(CopyRun run, std::string base)
     : run_(std::move(run)), base_(std::move(base)),
       path_(copiesPath(run_.id, base_)),
-      generations_(std::make_unique<Generations>(
-          path_, Files::system(), run_.name(), thisProcess())) {}
+      generations_(std::make_unique<Generations>(path_, Files::system(),
+                                                 run_.name(), thisProcess())) {}
 
 Result<std::unique_ptr<CopyFolder>> CopyFolder::open(const CopyRun &run,
                                                      const std::string &base) {

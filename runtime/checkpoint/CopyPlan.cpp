@@ -204,11 +204,11 @@ planFetches(const std::vector<int64_t> &partBytes,
           !done.insert({part, host}).second)
         continue;
       const int64_t bytes = partBytes[size_t(part)];
-      const int source = leastLoaded({sources.begin(), sources.end()},
-                                     sentByHost, bytes);
-      transfers.push_back(
-          {part, leastLoaded(processes.ranksOf(source), sent, bytes),
-           int(rank)});
+      const int source =
+          leastLoaded({sources.begin(), sources.end()}, sentByHost, bytes);
+      transfers.push_back({part,
+                           leastLoaded(processes.ranksOf(source), sent, bytes),
+                           int(rank)});
     }
   return transfers;
 }

@@ -49,8 +49,8 @@ std::vector<CopyTransfer> transfersOf(const std::vector<CopyPart> &parts);
 
 // What a host must have of parts that lie on hosts already: each part goes once
 // to each host that lacks it, from the host that sends least by then, between
-// ranks of the two. wanted[rank]: parts; present[host]: parts, one or more hosts
-// for each that is wanted.
+// ranks of the two. wanted[rank]: parts; present[host]: parts, one or more
+// hosts for each that is wanted.
 std::vector<CopyTransfer>
 planFetches(const std::vector<int64_t> &partBytes,
             const std::vector<std::vector<int>> &wanted,

@@ -52,15 +52,16 @@ int partOfName(const std::string &name) {
 
 } // namespace
 
-Result<std::unique_ptr<CopyStart>>
-CopyStart::look(const CopyRun &run, Store *store, int64_t diskStep,
-                const std::string &base) {
+Result<std::unique_ptr<CopyStart>> CopyStart::look(const CopyRun &run,
+                                                   Store *store,
+                                                   int64_t diskStep,
+                                                   const std::string &base) {
   std::unique_ptr<CopyStart> start(new CopyStart);
   auto folder = CopyFolder::open(run, base);
   MERAK_RETURN_IF_ERROR(agree(store, "copies folder", folder.status()));
   start->folder_ = std::move(*folder);
-  Status cleared = start->folder_->leads() ? start->folder_->removeLeftovers()
-                                           : Status();
+  Status cleared =
+      start->folder_->leads() ? start->folder_->removeLeftovers() : Status();
   MERAK_RETURN_IF_ERROR(agree(store, "copies leftovers", cleared));
   MERAK_RETURN_IF_ERROR(start->findHosts(store));
   MERAK_RETURN_IF_ERROR(start->choose(store, diskStep));
@@ -90,14 +91,14 @@ Result<uint64_t> CopyStart::pass(const CopyRun &run, int targets, World &world,
   CopyStart &mine = **start;
   if (mine.load_.empty())
     return uint64_t(0);
-  MERAK_RETURN_IF_ERROR(agree(
-      store, "copies placed",
-      store->rank() < targets ? mine.placeManifest() : Status()));
+  MERAK_RETURN_IF_ERROR(
+      agree(store, "copies placed",
+            store->rank() < targets ? mine.placeManifest() : Status()));
   // Each part that no target has goes to one of them, in turns.
   std::set<int> there;
   for (int process = 0; process < targets; ++process)
-    for (int part : mine.choice_.present[size_t(mine.hosts_.ofProcess[size_t(
-             process)])])
+    for (int part :
+         mine.choice_.present[size_t(mine.hosts_.ofProcess[size_t(process)])])
       there.insert(part);
   std::vector<std::vector<int>> wanted(size_t(store->size()));
   size_t next = 0;
@@ -183,8 +184,8 @@ Status CopyStart::exchangeManifests(Store *store) {
   };
   std::string told;
   for (const CopyChoice::Lacking &lacking : choice_.lacking)
-    told += (has(lacking.step, lacking.manifest) ? describe(lacking) : "") +
-            "\n";
+    told +=
+        (has(lacking.step, lacking.manifest) ? describe(lacking) : "") + "\n";
   auto all = gather(store, "copies lacking", told);
   if (!all)
     return all.status();
@@ -199,8 +200,7 @@ Status CopyStart::exchangeManifests(Store *store) {
   const auto first = std::find(holders->begin(), holders->end(), "1");
   if (first == holders->end())
     return Status::error("the manifest of the copies is gone");
-  const bool speaks =
-      !store || int(first - holders->begin()) == store->rank();
+  const bool speaks = !store || int(first - holders->begin()) == store->rank();
   auto texts = gather(store, "copies manifest", speaks ? mine : "");
   if (!texts)
     return texts.status();
@@ -210,8 +210,8 @@ Status CopyStart::exchangeManifests(Store *store) {
 
 // "\"w\" and 3 others, of part-2.safetensors"
 std::string CopyStart::describe(const CopyChoice::Lacking &lacking) const {
-  auto manifest = readManifest(
-      joinPath(folder_->generation(lacking.step), kManifestName));
+  auto manifest =
+      readManifest(joinPath(folder_->generation(lacking.step), kManifestName));
   if (!manifest)
     return {};
   std::set<std::string> files;
@@ -265,8 +265,8 @@ Status CopyStart::settle() {
     base.step = choice_.step;
   }
   MERAK_RETURN_IF_ERROR(folder_->writeBase(base));
-  const bool has = !load_.empty() &&
-                   textOf(joinPath(load_, kManifestName)) == text_;
+  const bool has =
+      !load_.empty() && textOf(joinPath(load_, kManifestName)) == text_;
   MERAK_RETURN_IF_ERROR(folder_->removeOthers(has ? choice_.step : -1));
   return load_.empty() ? Status() : placeManifest();
 }
@@ -315,10 +315,9 @@ Result<uint64_t> CopyStart::fetch(std::span<const RankMemory> ranks,
   return move(wanted, choice_.present, *world, *ranks.front().backend);
 }
 
-Result<uint64_t>
-CopyStart::move(const std::vector<std::vector<int>> &wanted,
-                const std::vector<std::vector<int>> &present, World &world,
-                Backend &backend) const {
+Result<uint64_t> CopyStart::move(const std::vector<std::vector<int>> &wanted,
+                                 const std::vector<std::vector<int>> &present,
+                                 World &world, Backend &backend) const {
   Store *store = world.store();
   auto bytes = partBytes();
   MERAK_RETURN_IF_ERROR(agree(store, "copies manifests", bytes.status()));
@@ -351,8 +350,8 @@ CopyStart::move(const std::vector<std::vector<int>> &wanted,
     }
   }
   MERAK_RETURN_IF_ERROR(agree(store, "copies opened", status));
-  MERAK_RETURN_IF_ERROR(agree(store, "copies fetched",
-                              carry(world, backend, "copies", legs)));
+  MERAK_RETURN_IF_ERROR(
+      agree(store, "copies fetched", carry(world, backend, "copies", legs)));
   return total;
 }
 

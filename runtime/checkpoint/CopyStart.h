@@ -1,6 +1,6 @@
-// A run that begins, or goes on, with copies in its hosts' memory: which of them
-// are there, which is taken, and the parts that a host lacks. All processes call
-// the same functions in the same order.
+// A run that begins, or goes on, with copies in its hosts' memory: which of
+// them are there, which is taken, and the parts that a host lacks. All
+// processes call the same functions in the same order.
 #pragma once
 
 #include "runtime/checkpoint/HostCopies.h"
@@ -36,9 +36,9 @@ public:
   Result<uint64_t> fetch(std::span<const RankMemory> ranks, World *world);
 
 private:
-  static Result<std::unique_ptr<CopyStart>>
-  look(const CopyRun &run, Store *store, int64_t diskStep,
-       const std::string &base);
+  static Result<std::unique_ptr<CopyStart>> look(const CopyRun &run,
+                                                 Store *store, int64_t diskStep,
+                                                 const std::string &base);
   Status findHosts(Store *store);
   Status choose(Store *store, int64_t diskStep);
   Status exchangeManifests(Store *store);

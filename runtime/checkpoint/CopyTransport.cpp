@@ -32,8 +32,8 @@ public:
     for (const CopyLeg &leg : legs)
       if (leg.send == send)
         for (uint64_t done = 0; done < leg.bytes; done += kPiece)
-          MERAK_RETURN_IF_ERROR(piece(leg, leg.data + done,
-                                      std::min(kPiece, leg.bytes - done)));
+          MERAK_RETURN_IF_ERROR(
+              piece(leg, leg.data + done, std::min(kPiece, leg.bytes - done)));
     return {};
   }
 

@@ -78,46 +78,51 @@ void HostCopies::findItems() {
     std::map<Place, size_t> byPlace;
     for (const Piece &piece : pieces[t].pieces) {
       byPlace[{piece.box.globalOrigin, piece.box.extent}] = items_.size();
-      items_.push_back({pieces[t].tensor, piece.key, piece.box, {}});
+      items_.push_back({pieces[t].tensor, piece.key, piece.box, {}, {}});
     }
     for (const HeldBuffer &where : ofOneMesh(plan_, held[t].values)) {
       const planpb::Buffer &buffer =
           plan_.programOf(where.rank).buffers(where.buffer);
       for (const layout::Box &box : layout::boxes(
                fromProto(buffer.layout()), layoutMesh(plan_.file, where.rank),
-               coordsOf(plan_.file, where.rank)))
-        if (const auto found = byPlace.find({box.globalOrigin, box.extent});
-            found != byPlace.end())
-          items_[found->second].local.try_emplace(
-              where.rank, Piece{where.rank, where.buffer, box, ""});
+               coordsOf(plan_.file, where.rank))) {
+        const auto found = byPlace.find({box.globalOrigin, box.extent});
+        if (found == byPlace.end())
+          continue;
+        Item &item = items_[found->second];
+        if (item.ranks.empty() || item.ranks.back() != where.rank)
+          item.ranks.push_back(where.rank);
+        if (memoryOf(where.rank))
+          item.local.try_emplace(where.rank,
+                                 Piece{where.rank, where.buffer, box, ""});
+      }
     }
   }
+  manifest_ = manifestOf(plan_, pieces, {});
 }
 
-bool HostCopies::isMine(const CopyKeeper &keeper) const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [&](const RankMemory &m) {
-    return m.program->rank() == keeper.rank;
-  });
+const RankMemory *HostCopies::memoryOf(int rank) const {
+  for (const RankMemory &memory : ranks_)
+    if (memory.program->rank() == rank)
+      return &memory;
+  return nullptr;
 }
 
 void HostCopies::makeParts() {
   std::vector<CopyItem> items;
-  for (const Item &item : items_) {
-    CopyItem &entry = items.emplace_back();
-    entry.bytes = item.box.elements() * dtypeSize(item.tensor->dtype());
-    for (const auto &[rank, piece] : item.local)
-      entry.ranks.push_back(rank);
-  }
+  for (const Item &item : items_)
+    items.push_back(
+        {item.box.elements() * dtypeSize(item.tensor->dtype()), item.ranks});
   std::vector<int> hostOfRank = hosts_.ofProcess;
   hostOfRank.resize(size_t(plan_.file.ranks_size()), 0); // of one process
   parts_ = planCopies(items, hostOfRank, options_.hosts);
-  partOfItem_.resize(items_.size());
+  std::vector<int> partOfItem(items_.size());
   for (size_t p = 0; p < parts_.size(); ++p) {
     std::vector<SafetensorsOutput> outputs;
     File &file = files_.emplace_back();
     for (int i : parts_[p].items) {
       const Item &item = items_[size_t(i)];
-      partOfItem_[size_t(i)] = int(p);
+      partOfItem[size_t(i)] = int(p);
       outputs.push_back(
           {item.key, item.tensor->dtype(), item.box.extent, nullptr});
     }
@@ -134,29 +139,30 @@ void HostCopies::makeParts() {
         bytesReceived_ += keeper.isSent() ? file.bytes : 0;
       }
   }
+  size_t item = 0; // in the same order
+  for (auto &[name, tensor] : manifest_.tensors)
+    for (ManifestPiece &piece : tensor.pieces)
+      piece.file = partName(partOfItem[item++]);
 }
 
 void HostCopies::makeTasks() {
   for (size_t p = 0; p < parts_.size(); ++p)
     for (const CopyKeeper &keeper : parts_[p].keepers) {
-      if (keeper.isSent() || !isMine(keeper))
+      const RankMemory *memory = memoryOf(keeper.rank);
+      if (keeper.isSent() || !memory)
         continue;
-      const RankMemory &memory =
-          *std::find_if(ranks_.begin(), ranks_.end(), [&](const auto &m) {
-            return m.program->rank() == keeper.rank;
-          });
       for (size_t i = 0; i < parts_[p].items.size(); ++i) {
         const Item &item = items_[size_t(parts_[p].items[i])];
         const int64_t bytes =
             item.box.elements() * dtypeSize(item.tensor->dtype());
         const int64_t rows = item.box.extent.empty() ? 1 : item.box.extent[0];
         const int64_t parts =
-            memory.backend->isHost()
+            memory->backend->isHost()
                 ? std::clamp<int64_t>(bytes / kTaskBytes, 1,
                                       std::max<int64_t>(rows, 1))
                 : 1; // each reads the whole buffer
         for (int64_t n = 0; n < parts; ++n)
-          tasks_.push_back({int(p), &item, &memory, &item.local.at(keeper.rank),
+          tasks_.push_back({int(p), &item, memory, &item.local.at(keeper.rank),
                             files_[p].offsets[i], rows * n / parts,
                             rows * (n + 1) / parts});
       }
@@ -186,7 +192,7 @@ Status HostCopies::fillSlot(Slot &slot) {
   const std::string folder = folder_.slot(int(&slot - slots_));
   for (size_t p = 0; p < parts_.size(); ++p)
     for (const CopyKeeper &keeper : parts_[p].keepers) {
-      if (keeper.host != hosts_.mine || !isMine(keeper))
+      if (keeper.host != hosts_.mine || !memoryOf(keeper.rank))
         continue;
       auto file =
           CopyFile::make(joinPath(folder, partName(int(p))), files_[p].bytes);
@@ -299,8 +305,8 @@ Status HostCopies::copyTask(const Task &task, char *data) const {
   auto source = HostCopy::of(*task.memory, task.piece->buffer);
   if (!source)
     return source.status();
-  std::vector<int64_t> from = task.piece->box.localOrigin,
-                       to(from.size(), 0), extent = task.piece->box.extent;
+  std::vector<int64_t> from = task.piece->box.localOrigin, to(from.size(), 0),
+                       extent = task.piece->box.extent;
   const std::vector<int64_t> shape = extent;
   if (!extent.empty()) {
     from[0] += task.begin;
@@ -320,8 +326,8 @@ Status HostCopies::copyLocal(Slot &slot) {
   const bool host = ranks_.front().backend->isHost();
   auto work = [&](int64_t, int64_t) {
     for (size_t i; (i = next++) < tasks_.size();)
-      if (Status status = copyTask(tasks_[i], slot.files.at(tasks_[i].part)
-                                                  .data());
+      if (Status status =
+              copyTask(tasks_[i], slot.files.at(tasks_[i].part).data());
           !status.ok()) {
         std::lock_guard lock(mutex);
         problems.merge(status);
@@ -362,12 +368,13 @@ Status HostCopies::makeGeneration(Slot &slot, const CheckpointState &state,
                                   const Status &copied) {
   MERAK_RETURN_IF_ERROR(agree(store(), "copies taken", copied));
   MERAK_RETURN_IF_ERROR(agree(store(), "copies sent", sendAndReceive(slot)));
-  Manifest manifest = manifestOfParts(state);
+  Manifest manifest = manifest_;
+  manifest.state = state;
   MERAK_RETURN_IF_ERROR(
       agree(store(), "copies checked", checkParts(slot, manifest)));
   MERAK_RETURN_IF_ERROR(
       agree(store(), "copies written",
-            folder_.leads() ? finish(slot, manifest, state.step) : Status()));
+            folder_.leads() ? finish(slot, manifest) : Status()));
   return agree(store(), "copies whole",
                folder_.leads() ? commit(slot, state.step) : Status());
 }
@@ -382,19 +389,10 @@ Status HostCopies::sendAndReceive(Slot &slot) {
       continue;
     const bool send = transfer.from == me;
     const CopyFile &file = slot.files.at(transfer.part);
-    legs.push_back({send, send ? transfer.to : transfer.from, file.data(),
-                    file.bytes()});
+    legs.push_back(
+        {send, send ? transfer.to : transfer.from, file.data(), file.bytes()});
   }
   return carry(*world_, *ranks_.front().backend, "copies", legs);
-}
-
-Manifest HostCopies::manifestOfParts(const CheckpointState &state) const {
-  Manifest manifest = manifestOf(plan_, assignPieces(plan_), state);
-  size_t item = 0; // in the same order
-  for (auto &[name, tensor] : manifest.tensors)
-    for (ManifestPiece &piece : tensor.pieces)
-      piece.file = partName(partOfItem_[item++]);
-  return manifest;
 }
 
 // What each process wrote is what all others wrote of the same part, and is
@@ -403,8 +401,8 @@ Status HostCopies::checkParts(Slot &slot, Manifest &manifest) const {
   Status problems;
   std::string mine = fmt::format("{}\n", manifest.state.skipped);
   for (const auto &[part, file] : slot.files) {
-    mine += fmt::format("{} {}\n", part,
-                        Checksum::of(file.data(), file.bytes()));
+    mine +=
+        fmt::format("{} {}\n", part, Checksum::of(file.data(), file.bytes()));
     for (size_t i = 0; i < parts_[size_t(part)].items.size(); ++i) {
       const Item &item = items_[size_t(parts_[size_t(part)].items[i])];
       const planpb::DType dtype = item.tensor->dtype();
@@ -438,18 +436,17 @@ Status HostCopies::checkParts(Slot &slot, Manifest &manifest) const {
           manifest.shards.try_emplace(partName(part), check).first;
       first.try_emplace(part, process);
       if (entry->second != check)
-        problems.merge(Status::error(fmt::format(
-            "ranks {} and {} have different copies of \"{}\"", first[part],
-            process,
-            items_[size_t(parts_[size_t(part)].items.front())]
-                .tensor->name())));
+        problems.merge(Status::error(
+            fmt::format("ranks {} and {} have different copies of \"{}\"",
+                        first[part], process,
+                        items_[size_t(parts_[size_t(part)].items.front())]
+                            .tensor->name())));
     }
   }
   return problems;
 }
 
-Status HostCopies::finish(Slot &slot, const Manifest &manifest,
-                          int64_t) const {
+Status HostCopies::finish(const Slot &slot, const Manifest &manifest) const {
   const std::string text = manifestText(manifest);
   auto file = Files::system().create(joinPath(slot.name, kManifestName));
   if (!file)
@@ -512,9 +509,9 @@ std::string HostCopies::summary() const {
   std::vector<double> sorted = stalls_;
   std::sort(sorted.begin(), sorted.end());
   std::lock_guard lock(mutex_);
-  std::string line = fmt::format("{} cop{} of {} a host", made_.load(),
-                                 made_ == 1 ? "y" : "ies",
-                                 megabytes(bytesHere_));
+  std::string line =
+      fmt::format("{} cop{} of {} a host", made_.load(),
+                  made_ == 1 ? "y" : "ies", megabytes(bytesHere_));
   if (bytesReceived_ > 0)
     line += fmt::format(" ({} sent)", megabytes(bytesReceived_));
   if (!sorted.empty())

@@ -75,6 +75,7 @@ private:
     const planpb::Tensor *tensor = nullptr;
     std::string key;
     layout::Box box;
+    std::vector<int> ranks;     // that hold it
     std::map<int, Piece> local; // by rank of this process
   };
   struct File { // of a part
@@ -105,7 +106,7 @@ private:
   Status checkMemory() const;
   Status prepareSlot(Slot &slot);
   Status fillSlot(Slot &slot);
-  bool isMine(const CopyKeeper &keeper) const;
+  const RankMemory *memoryOf(int rank) const;
   Store *store() const { return world_ ? world_->store() : nullptr; }
   Result<bool> allAreReady();
   Status announce();
@@ -116,11 +117,10 @@ private:
                         const Status &copied);
   Status sendAndReceive(Slot &slot);
   Status checkParts(Slot &slot, Manifest &manifest) const;
-  Status finish(Slot &slot, const Manifest &manifest, int64_t step) const;
+  Status finish(const Slot &slot, const Manifest &manifest) const;
   Status commit(Slot &slot, int64_t step);
   Status retire(int slot, int64_t step);
   void drop(Slot &slot);
-  Manifest manifestOfParts(const CheckpointState &state) const;
   void tell(const std::string &what);
 
   const LoadedPlan &plan_;
@@ -132,8 +132,8 @@ private:
   ThreadPool pool_;
   std::vector<Item> items_;
   std::vector<CopyPart> parts_;
-  std::vector<File> files_;      // by part
-  std::vector<int> partOfItem_;
+  std::vector<File> files_; // by part
+  Manifest manifest_;       // but the run's state and what the parts are
   std::vector<Task> tasks_;
   uint64_t bytesHere_ = 0, bytesReceived_ = 0;
 
@@ -147,7 +147,7 @@ private:
   std::vector<double> stalls_; // seconds
   mutable std::mutex mutex_;   // of what follows
   std::vector<std::string> news_;
-  std::string told_; // the last of them
+  std::string told_;  // the last of them
   double beside_ = 0; // seconds of the last generation
 };
 

@@ -327,17 +327,17 @@ Result<Manifest> readManifest(const std::string &path) {
   auto file = MappedFile::open(path);
   if (!file)
     return file.status();
-  return parseManifest({(*file)->data() ? (*file)->data() : "", (*file)->size()},
-                       path);
+  return parseManifest(
+      {(*file)->data() ? (*file)->data() : "", (*file)->size()}, path);
 }
 
 Result<Manifest> parseManifest(std::string_view text, const std::string &path) {
   auto fail = [&](const Status &status) {
     return Status(status).withContext(fmt::format("\"{}\"", path));
   };
-  const Json json = text.empty() ? Json()
-                                 : Json::parse(text.begin(), text.end(),
-                                               nullptr, false);
+  const Json json = text.empty()
+                        ? Json()
+                        : Json::parse(text.begin(), text.end(), nullptr, false);
   Manifest manifest;
   MERAK_RETURN_IF_ERROR(fail(readHead(json, manifest)));
   Status problems;

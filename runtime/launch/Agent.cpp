@@ -350,8 +350,8 @@ private:
 
   bool saves() const { return !run_.save.empty(); }
 
-  // Hosts that the plan has no place for may have copies that those which it has
-  // need: these go there first.
+  // Hosts that the plan has no place for may have copies that those which it
+  // has need: these go there first.
   void passCopies(const Position &from, const Chosen &plan) {
     const std::vector<Host> left = without(hosts_, lost_);
     std::vector<Host> targets = *parseHosts(placesOf(left, plan.ranks));
@@ -360,12 +360,12 @@ private:
     std::string places;
     for (const Host &host : left) // targets come first in it
       places += fmt::format("{}{}:1", places.empty() ? "" : ",", host.name);
-    auto child = ChildProcess::start(launch(
-        options_.launcher, int64_t(left.size()), places,
-        {program_,
-         passArgument({copies_, starts_}, int64_t(targets.size()),
-                      from.load.empty() ? -1 : from.step),
-         "--ranks=env"}));
+    auto child = ChildProcess::start(
+        launch(options_.launcher, int64_t(left.size()), places,
+               {program_,
+                passArgument({copies_, starts_}, int64_t(targets.size()),
+                             from.load.empty() ? -1 : from.step),
+                "--ranks=env"}));
     if (!child)
       return; // nor will the run start
     while (!child->ended())
@@ -444,9 +444,9 @@ private:
     Clock::time_point begin = Clock::now();
   };
 
-  std::vector<Look>
-  lookAt(const std::set<std::string> &hosts,
-         const std::vector<std::string> &command = {"true"}) const {
+  std::vector<Look> lookAt(const std::set<std::string> &hosts,
+                           const std::vector<std::string> &command = {
+                               "true"}) const {
     std::vector<Look> looks;
     for (const std::string &host : hosts)
       if (auto process = ChildProcess::start(
@@ -510,8 +510,8 @@ private:
   std::set<std::string> lost_;     // hosts
   std::string why_;                // the next run is started
   int64_t restarts_ = 0;
-  std::string copies_;  // id of the run in its hosts' memory
-  int64_t starts_ = 0;  // of the run
+  std::string copies_;   // id of the run in its hosts' memory
+  int64_t starts_ = 0;   // of the run
   int64_t steps_ = 0;    // that the run told of
   int64_t furthest_ = 0; // step that any run did
   int inVain_ = 0;

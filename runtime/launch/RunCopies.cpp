@@ -106,8 +106,7 @@ RunCopies::open(const RunCopiesOptions &options, Store *store,
     step = state->step;
     copies->from_ = "checkpoint";
   }
-  auto start =
-      CopyStart::open(started.run, store, load.empty() ? -1 : step);
+  auto start = CopyStart::open(started.run, store, load.empty() ? -1 : step);
   if (!start)
     return start.status();
   copies->start_ = std::move(*start);
@@ -133,19 +132,19 @@ Status RunCopies::fetch(Session &session, World *world) {
 }
 
 std::vector<std::string> RunCopies::notes(int64_t step) {
-  seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() -
-                                           begin_)
-                 .count();
+  seconds_ =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_)
+          .count();
   if (!options_.restarted.empty())
-    notes_.push_back(fmt::format(
-        "goes on after step {}, from {} ({:.2g} s{})", step,
-        from_ == "copies"       ? "copies in memory"
-        : from_ == "checkpoint" ? "the checkpoint"
-                                : "the beginning",
-        seconds_,
-        fetched_ > 0
-            ? fmt::format(", {:.3g} MB from other hosts", double(fetched_) / 1e6)
-            : ""));
+    notes_.push_back(
+        fmt::format("goes on after step {}, from {} ({:.2g} s{})", step,
+                    from_ == "copies"       ? "copies in memory"
+                    : from_ == "checkpoint" ? "the checkpoint"
+                                            : "the beginning",
+                    seconds_,
+                    fetched_ > 0 ? fmt::format(", {:.3g} MB from other hosts",
+                                               double(fetched_) / 1e6)
+                                 : ""));
   else if (start_->hosts().names.size() == 1)
     notes_.push_back("all ranks are on one host: copies in its memory outlive "
                      "its processes, not the host");
@@ -172,20 +171,21 @@ Status RunCopies::keep(Session &session, const SessionOptions &options,
     copies.every = options_.every;
   copies.anyValues = options.onNonFinite == OnNonFinite::ignore;
   const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
-  copies.threads =
-      std::min(kMostThreads,
-               options.threads > 0
-                   ? options.threads * int(session.memories().size())
-                   : cores);
-  auto made = HostCopies::open(session.plan(), session.memories(),
-                               start_->folder(), start_->hosts(), copies, world);
+  copies.threads = std::min(
+      kMostThreads, options.threads > 0
+                        ? options.threads * int(session.memories().size())
+                        : cores);
+  auto made =
+      HostCopies::open(session.plan(), session.memories(), start_->folder(),
+                       start_->hosts(), copies, world);
   if (made) {
     copies_ = std::move(*made);
+    kept_ = true;
     return {};
   }
   tooLittle = !(world && world->aborted());
-  // A run that is there already goes on without.
-  if (!tooLittle || options_.restarted.empty())
+  // A run that trains already goes on without.
+  if (!tooLittle || (options_.restarted.empty() && !kept_))
     return made.status();
   for (const std::string &message : made.status().messages())
     if (!message.empty())

@@ -1,5 +1,6 @@
-// Copies of a run's state in its hosts' memory (runtime/checkpoint/HostCopies.h)
-// as merak-run has them: what it goes on from, and when it copies.
+// Copies of a run's state in its hosts' memory
+// (runtime/checkpoint/HostCopies.h) as merak-run has them: what it goes on
+// from, and when it copies.
 #pragma once
 
 #include "runtime/checkpoint/CopyStart.h"
@@ -28,8 +29,7 @@ std::string usageProblem(const RunCopiesOptions &options, int64_t restarts);
 std::string copiesArgument(const CopyRun &run, int64_t last);
 // `targets`: how many processes are on hosts of the next start; `diskStep`: of
 // the checkpoint that there is besides, -1: none.
-std::string passArgument(const CopyRun &run, int64_t targets,
-                         int64_t diskStep);
+std::string passArgument(const CopyRun &run, int64_t targets, int64_t diskStep);
 Status passCopies(const RunCopiesOptions &options, World &world,
                   const BackendFactory &factory);
 
@@ -37,10 +37,9 @@ class RunCopies {
 public:
   // All processes. `load`: the checkpoint to go on from if no copies are newer;
   // becomes what is to be loaded. `steps`: becomes those that are left.
-  static Result<std::unique_ptr<RunCopies>> open(const RunCopiesOptions &options,
-                                                 Store *store,
-                                                 std::string &load,
-                                                 int64_t &steps);
+  static Result<std::unique_ptr<RunCopies>>
+  open(const RunCopiesOptions &options, Store *store, std::string &load,
+       int64_t &steps);
   // Before the session loads what `load` became.
   Status fetch(Session &session, World *world);
   // Behind that: what is told, on rank 0's process.
@@ -65,6 +64,7 @@ private:
   std::unique_ptr<CopyStart> start_;
   std::unique_ptr<HostCopies> copies_; // null: no memory for them
   std::string from_ = "beginning";     // "copies", "checkpoint"
+  bool kept_ = false;                  // copies at any time
   uint64_t fetched_ = 0;               // bytes
   std::chrono::steady_clock::time_point begin_ =
       std::chrono::steady_clock::now();

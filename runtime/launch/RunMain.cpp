@@ -795,9 +795,8 @@ Status run(RunOptions &options, const BackendFactory &factory,
   const bool leads = !world || world->leads();
   std::unique_ptr<RunCopies> copies;
   if (options.copies.copies.hosts > 0) {
-    auto opened =
-        RunCopies::open(options.copies, store, options.checkpoint.load,
-                        options.steps);
+    auto opened = RunCopies::open(options.copies, store,
+                                  options.checkpoint.load, options.steps);
     MERAK_RETURN_IF_ERROR(agree(store, "copies", opened.status()));
     copies = std::move(*opened);
   }
@@ -909,11 +908,10 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   if (!options.copies.remove.empty())
     return exitCode(kTool, removeCopies(options.copies.remove));
   if (!options.copies.pass.empty())
-    return asRank(kTool, "cpu", worlds,
-                  [&](World &world, std::string &) -> Status {
-                    return passCopies(options.copies, world,
-                                      backends.at("cpu"));
-                  });
+    return asRank(
+        kTool, "cpu", worlds, [&](World &world, std::string &) -> Status {
+          return passCopies(options.copies, world, backends.at("cpu"));
+        });
   if (!options.status.empty()) {
     auto text = statusOf(options.status);
     return exitCode(kTool, text.ok() ? printLine(*text) : text.status());

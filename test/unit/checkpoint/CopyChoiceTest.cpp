@@ -8,8 +8,12 @@ namespace {
 
 FoundGeneration made(int64_t start, int64_t step, std::vector<int> good,
                      std::vector<int> damaged = {}) {
-  return {start, step, std::to_string(start) + "-" + std::to_string(step), 2,
-          std::move(good), std::move(damaged)};
+  return {start,
+          step,
+          std::to_string(start) + "-" + std::to_string(step),
+          2,
+          std::move(good),
+          std::move(damaged)};
 }
 
 } // namespace
@@ -63,8 +67,8 @@ TEST(CopyChoice, WhatTheRunWentPastIsNotTaken) {
   ASSERT_TRUE(choice.found);
   EXPECT_EQ(choice.step, 10);
   EXPECT_EQ(choice.start, 0);
-  choice = chooseCopies(
-      {{went, {made(0, 10, {0, 1}), made(1, 12, {0, 1})}}, away});
+  choice =
+      chooseCopies({{went, {made(0, 10, {0, 1}), made(1, 12, {0, 1})}}, away});
   EXPECT_EQ(choice.step, 12);
   EXPECT_EQ(choice.start, 1);
   // It went on from a checkpoint: nothing of start 0 counts any more.

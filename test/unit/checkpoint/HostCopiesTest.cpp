@@ -31,9 +31,7 @@ public:
     return threads_.communicator(rank);
   }
   void abort(const Status &reason) override { store_.abort(reason); }
-  const std::atomic<bool> &aborted() const override {
-    return store_.aborted();
-  }
+  const std::atomic<bool> &aborted() const override { return store_.aborted(); }
   Status abortReason() const override { return store_.abortReason(); }
   Store *store() override { return &store_; }
 
@@ -116,8 +114,8 @@ public:
       ThreadWorld world(store, threads);
       const size_t rank = size_t(store.rank());
       RankMemory &memory = h.ranks[rank];
-      auto start = CopyStart::open(run, &store, diskStep,
-                                   host(hostOfRank[rank]));
+      auto start =
+          CopyStart::open(run, &store, diskStep, host(hostOfRank[rank]));
       ASSERT_TRUE(start.ok()) << start.status().str();
       auto fetched = (*start)->fetch({&memory, 1}, &world);
       ASSERT_TRUE(fetched.ok()) << fetched.status().str();
@@ -129,9 +127,9 @@ public:
         ASSERT_TRUE(opened.ok()) << opened.str();
         ASSERT_TRUE(loadTensors(h.plan, {&memory, 1}, tensors).ok());
       }
-      auto kept = HostCopies::open(h.plan, {&memory, 1}, (*start)->folder(),
-                                   (*start)->hosts(), {copies, 1, 2, false},
-                                   &world);
+      auto kept =
+          HostCopies::open(h.plan, {&memory, 1}, (*start)->folder(),
+                           (*start)->hosts(), {copies, 1, 2, false}, &world);
       ASSERT_TRUE(kept.ok()) << kept.status().str();
       Process process{**start, **kept, world, memory, store};
       if (body)
@@ -139,8 +137,8 @@ public:
       (*kept)->wait();
       if (rank == 0) {
         std::lock_guard lock(mutex);
-        outcome = {(*start)->load(), state, (*start)->notes(),
-                   (*kept)->news(), *fetched};
+        outcome = {(*start)->load(), state, (*start)->notes(), (*kept)->news(),
+                   *fetched};
       }
     });
     return outcome;
@@ -368,7 +366,8 @@ TEST(HostCopies, WhatIsNotFiniteIsNotKept) {
   const Memories::Outcome outcome =
       memories.run(*source, {0, 1, 2, 3}, [](Memories::Process &process) {
         process.step(1);
-        auto *values = static_cast<float *>(process.memory.program->bufferData(0));
+        auto *values =
+            static_cast<float *>(process.memory.program->bufferData(0));
         const float before = values[0];
         if (process.memory.program->rank() == 2)
           values[0] = NAN;
@@ -471,9 +470,8 @@ TEST(CopyFolder, RemovesWhatNobodyUses) {
     if (name == used)
       holder = std::move(*CopyFolder::open({"bbbbbbbbbbbbbbbb", 0}, base));
     if (name != fresh)
-      fs::last_write_time(base + "/" + name,
-                          fs::file_time_type::clock::now() -
-                              std::chrono::hours(2));
+      fs::last_write_time(base + "/" + name, fs::file_time_type::clock::now() -
+                                                 std::chrono::hours(2));
   }
   auto folder = CopyFolder::open({kId, 0}, base);
   ASSERT_TRUE(folder.ok());
