@@ -216,8 +216,12 @@ Status HostCopies::prepareSlot(Slot &slot) {
   MERAK_RETURN_IF_ERROR(agree(store(), "copies folders", made));
   Status filled = agree(store(), "copies files", fillSlot(slot));
   slot.ready = filled.ok();
-  if (!slot.ready)
+  if (!slot.ready) { // what there is of it is of no use
     slot.files.clear();
+    std::error_code error;
+    if (folder_.leads())
+      std::filesystem::remove_all(slot.name, error);
+  }
   return filled;
 }
 

@@ -379,12 +379,14 @@ private:
   // Of a run that is over: what it kept in memory goes, on all hosts, unless it
   // is all that is left of it.
   void endCopies(int code) {
-    const std::optional<int64_t> left = newestCopy(copies_);
-    if (code != 0 && left && (!saves() || *left > position().step)) {
-      complain(fmt::format("note: copies of step {} stay in \"{}\" of each "
+    // This host need not be one of theirs; the log tells of all.
+    const int64_t kept = std::max(newestCopy(copies_).value_or(0),
+                                  lastStepOfLog(run_.log).value_or(0));
+    if (code != 0 && code != 2 && kept > position().step) {
+      complain(fmt::format("note: copies of the state stay in \"{}\" of each "
                            "host (merak-plan gather puts them together), until "
                            "another run with copies finds them, an hour later",
-                           *left, copiesPath(copies_)));
+                           copiesPath(copies_)));
       return;
     }
     if (options_.launcher.empty()) {
