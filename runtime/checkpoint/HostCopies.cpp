@@ -63,7 +63,7 @@ HostCopies::open(const LoadedPlan &plan, std::span<const RankMemory> ranks,
   MERAK_RETURN_IF_ERROR(
       agree(store, "copies memory",
             folder.leads() ? copies->checkMemory() : Status()));
-  MERAK_RETURN_IF_ERROR(copies->prepareSlot(copies->slots_[0]));
+  copies->prepareBeside();
   return copies;
 }
 
@@ -204,6 +204,17 @@ Status HostCopies::fillSlot(Slot &slot) {
   return {};
 }
 
+// Of the next copy. Pages are cleared meanwhile: seconds for a large model.
+void HostCopies::prepareBeside() {
+  busy_ = true;
+  thread_ = std::thread([this] {
+    stepBehind();
+    if (Status status = prepareSlot(slots_[next_]); !status.ok())
+      fail(status);
+    busy_ = false;
+  });
+}
+
 // All processes: whether all have it.
 Status HostCopies::prepareSlot(Slot &slot) {
   Status made;
@@ -261,7 +272,7 @@ HostCopies::after(int64_t step,
   if (!ready)
     return ready.status();
   if (!*ready) {
-    if (skipped_++ == 0)
+    if (skipped_++ == 0 && begun_)
       tell(fmt::format("step {}: the copy before is still on its way to other "
                        "hosts: none of this step",
                        step));
@@ -271,12 +282,7 @@ HostCopies::after(int64_t step,
   Slot &slot = slots_[next_];
   if (!slot.ready) { // there was no memory for it: again, beside the steps
     ++skipped_;
-    busy_ = true;
-    thread_ = std::thread([this, &slot] {
-      if (Status status = prepareSlot(slot); !status.ok())
-        tell(status.str());
-      busy_ = false;
-    });
+    prepareBeside();
     return {};
   }
   auto now = state();
@@ -284,7 +290,7 @@ HostCopies::after(int64_t step,
     return now.status();
   now->run = folder_.run().name();
   Status copied = copyLocal(slot);
-  busy_ = true;
+  begun_ = busy_ = true;
   thread_ = std::thread([this, state = *now, copied] {
     stepBehind();
     job(next_, state, copied);
@@ -359,8 +365,8 @@ void HostCopies::job(int slot, CheckpointState state, Status copied) {
   // The memory of the second, when that of what was there before is free.
   if (status.ok() && !slots_[next_].ready)
     status = prepareSlot(slots_[next_]);
-  if (!status.ok() && !(world_ && world_->aborted()))
-    tell(fmt::format("copies: {}", status.str()));
+  if (!status.ok())
+    fail(status);
   {
     std::lock_guard lock(mutex_);
     beside_ = secondsSince(begin);
@@ -492,6 +498,15 @@ void HostCopies::drop(Slot &slot) {
 }
 
 // -------------------------------------------------------------------- telling
+
+// What ended a copy; why a run ended is told elsewhere.
+void HostCopies::fail(const Status &status) {
+  if (world_ && world_->aborted())
+    return;
+  for (const std::string &message : status.messages())
+    if (!message.empty())
+      tell("copies: " + message);
+}
 
 // The same thing again and again is told once.
 void HostCopies::tell(const std::string &what) {

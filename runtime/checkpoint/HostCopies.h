@@ -43,8 +43,8 @@ struct CopyOptions {
 
 class HostCopies {
 public:
-  // Reserves memory; too little is an error that says how much. All must
-  // outlive the copies. `world`: null for one process.
+  // Too little memory is an error that says how much; it is reserved beside the
+  // first steps. All must outlive the copies. `world`: null for one process.
   static Result<std::unique_ptr<HostCopies>>
   open(const LoadedPlan &plan, std::span<const RankMemory> ranks,
        CopyFolder &folder, const CopyHosts &hosts, const CopyOptions &options,
@@ -104,6 +104,7 @@ private:
   void makeParts();
   void makeTasks();
   Status checkMemory() const;
+  void prepareBeside();
   Status prepareSlot(Slot &slot);
   Status fillSlot(Slot &slot);
   const RankMemory *memoryOf(int rank) const;
@@ -121,6 +122,7 @@ private:
   Status commit(Slot &slot, int64_t step);
   Status retire(int slot, int64_t step);
   void drop(Slot &slot);
+  void fail(const Status &status);
   void tell(const std::string &what);
 
   const LoadedPlan &plan_;
@@ -141,6 +143,7 @@ private:
   int next_ = 0; // slot
   bool announced_ = false;
   std::atomic<bool> busy_{false};
+  bool begun_ = false; // the first copy
   std::thread thread_;
   std::atomic<int64_t> made_{0}; // generations
   int64_t skipped_ = 0;

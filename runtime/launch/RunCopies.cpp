@@ -13,6 +13,11 @@ namespace {
 
 constexpr int kMostThreads = 8; // that copy: more than memory has channels for
 
+double secondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
 // "ID:START:LAST"
 struct Started {
   CopyRun run;
@@ -96,6 +101,7 @@ Result<std::unique_ptr<RunCopies>>
 RunCopies::open(const RunCopiesOptions &options, Store *store,
                 std::string &load, int64_t &steps) {
   const Started started = *parseStarted(options.of);
+  const auto begin = std::chrono::steady_clock::now();
   auto copies = std::make_unique<RunCopies>();
   copies->options_ = options;
   int64_t step = 0;
@@ -120,10 +126,12 @@ RunCopies::open(const RunCopiesOptions &options, Store *store,
     copies->from_ = "copies";
   }
   steps = std::max<int64_t>(0, started.last - step);
+  copies->seconds_ = secondsSince(begin);
   return copies;
 }
 
 Status RunCopies::fetch(Session &session, World *world) {
+  begin_ = std::chrono::steady_clock::now();
   auto bytes = start_->fetch(session.memories(), world);
   if (!bytes)
     return bytes.status();
@@ -132,9 +140,7 @@ Status RunCopies::fetch(Session &session, World *world) {
 }
 
 std::vector<std::string> RunCopies::notes(int64_t step) {
-  seconds_ =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_)
-          .count();
+  seconds_ += secondsSince(begin_);
   if (!options_.restarted.empty())
     notes_.push_back(
         fmt::format("goes on after step {}, from {} ({:.2g} s{})", step,

@@ -66,9 +66,8 @@ private:
   std::string from_ = "beginning";     // "copies", "checkpoint"
   bool kept_ = false;                  // copies at any time
   uint64_t fetched_ = 0;               // bytes
-  std::chrono::steady_clock::time_point begin_ =
-      std::chrono::steady_clock::now();
-  double seconds_ = 0; // until the state was there
+  std::chrono::steady_clock::time_point begin_;
+  double seconds_ = 0; // of choosing, fetching and loading
   std::vector<std::string> notes_;
 };
 
