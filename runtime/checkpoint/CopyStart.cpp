@@ -242,18 +242,13 @@ void CopyStart::noteLacking(const std::vector<std::string> &described) {
       if (tensors.empty())
         tensors = line;
     }
+    const bool one = lacking.parts.size() == 1;
     notes_.push_back(fmt::format(
-        "copies of step {} are not whole: {} of {} {} undamaged on no host",
+        "copies of step {} are not whole: {} of {} {} {}on no host",
         lacking.step,
-        lacking.parts.size() == 1
-            ? "1 part"
-            : fmt::format("{} parts", lacking.parts.size()),
-        tensors.empty() ? "the state" : tensors,
-        lacking.parts.size() == 1 ? "is" : "are"));
-    if (!lacking.damaged) {
-      std::string &note = notes_.back();
-      note.replace(note.rfind(" undamaged"), 10, "");
-    }
+        one ? "1 part" : fmt::format("{} parts", lacking.parts.size()),
+        tensors.empty() ? "the state" : tensors, one ? "is" : "are",
+        lacking.damaged ? "undamaged " : ""));
   }
 }
 

@@ -56,6 +56,9 @@ constexpr int kInVain = 3;
 constexpr double kLastSilence = 10;
 // What a host has to start a process; a run to save; one that was told to end.
 constexpr double kAnswerSeconds = 20, kSaveSeconds = 120, kEndSeconds = 15;
+// For copies to go from hosts without a rank to others; who is lost meanwhile
+// ends it sooner.
+constexpr double kPassSeconds = 600;
 
 // A checkpoint to go on from.
 struct Position {
@@ -368,8 +371,9 @@ private:
                 "--ranks=env"}));
     if (!child)
       return; // nor will the run start
-    while (!child->ended())
-      nap(20);
+    for (const auto begin = Clock::now(); !child->ended(); nap(20))
+      if (secondsSince(begin) > kPassSeconds)
+        child->signal(SIGKILL);
     if (const int status = *child->ended();
         !WIFEXITED(status) || WEXITSTATUS(status) != 0)
       complain(fmt::format("note: copies of hosts without a rank: {}",

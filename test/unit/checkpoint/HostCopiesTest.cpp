@@ -2,6 +2,7 @@
 // that stands for a process of its own.
 #include "runtime/checkpoint/CopyStart.h"
 
+#include "runtime/checkpoint/Gather.h"
 #include "runtime/comm/inproc/InprocCommunicator.h"
 #include "test/unit/checkpoint/Layouts.h"
 #include "test/unit/rendezvous/StoreTesting.h"
@@ -54,13 +55,6 @@ public:
            partName(part);
   }
   void lose(int number) { fs::remove_all(host(number)); }
-  std::vector<std::string> parts(int number, int64_t step) const {
-    std::vector<std::string> names;
-    for (const auto &entry : fs::directory_iterator(
-             copiesPath(kId, host(number)) + "/" + generationName(step)))
-      names.push_back(entry.path().filename());
-    return names;
-  }
   bool has(int number, int64_t step) const {
     return fs::exists(copiesPath(kId, host(number)) + "/" +
                       generationName(step) + "/index.json");
@@ -290,6 +284,23 @@ TEST(HostCopies, MoreCopiesBearMoreLosses) {
     if (copies == 2)
       expectSame(*target, *source);
   }
+}
+
+// What a run leaves in its hosts' memory becomes a checkpoint as any other.
+TEST(HostCopies, PartsOfHostsAreGathered) {
+  Memories memories;
+  auto source = holder(1);
+  trained(memories, *source);
+  std::vector<std::string> folders;
+  for (int host : {0, 1, 3})
+    folders.push_back(copiesPath(kId, memories.host(host)));
+  auto whole = gatherCheckpoint(folders, memories.base + "/whole");
+  ASSERT_TRUE(whole.ok()) << whole.status().str();
+  CheckpointState state;
+  auto target = holder(2);
+  ASSERT_TRUE(load(*target, memories.base + "/whole", state).ok());
+  EXPECT_EQ(state.step, 2);
+  expectSame(*target, *source);
 }
 
 TEST(HostCopies, DamagedOnesAreNotTaken) {
