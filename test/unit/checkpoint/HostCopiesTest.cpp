@@ -424,6 +424,27 @@ TEST(HostCopies, StepsDoNotWaitForLinks) {
   EXPECT_FALSE(memories.has(0, 2));
 }
 
+// One process sees its copy done before the others do.
+TEST(HostCopies, AllBeginOneOrNoneDoes) {
+  Memories memories;
+  memories.latency = 0.1;
+  auto source = holder(1);
+  source->fill(1);
+  memories.run(*source, {0, 1, 2, 3}, [&](Memories::Process &process) {
+    process.begin(1);
+    if (process.store.rank() == 1)
+      process.copies.wait();
+    process.begin(2);
+    process.copies.wait();
+    if (process.store.rank() == 1)
+      EXPECT_TRUE(memories.has(1, 1));
+    process.store.barrier("looked", 20).ok();
+    process.step(3);
+  });
+  for (int host = 0; host < 4; ++host)
+    EXPECT_TRUE(memories.has(host, 3));
+}
+
 // Ranks that should hold the same and do not are told, and not kept.
 TEST(HostCopies, ReplicasThatDiffer) {
   Memories memories;
