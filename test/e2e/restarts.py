@@ -69,6 +69,15 @@ def whole(tools, plan, steps=STEPS):
             checkpoint.untimed(tools.path("whole.jsonl")))
 
 
+def undisturbed(tools, mesh):
+    """A plan on devices so slow that its steps take STEP, and what a run of it leaves
+    that nobody disturbs."""
+    plan, pace = gpt_plan(tools, mesh, "x.plan")
+    wanted = whole(tools, plan)
+    tools.extra["MERAK_PACE"] = pace
+    return plan, wanted
+
+
 class Agent:
     """A run with an agent, whose log is read while it trains."""
 
@@ -385,9 +394,7 @@ def two_lost_body(tools):
 
 
 def newer_body(tools):
-    plan, pace = gpt_plan(tools, "dp=2", "x.plan")
-    wanted = whole(tools, plan)
-    tools.extra["MERAK_PACE"] = pace
+    plan, wanted = undisturbed(tools, "dp=2")
     with agent(tools, plan, *with_copies(tools)[:1], "--copies-every=10", every=7) as run:
         there = []
         for newer in (True, False):
@@ -407,9 +414,7 @@ def newer_body(tools):
 
 
 def damaged_body(tools):
-    plan, pace = gpt_plan(tools, "dp=2", "x.plan")
-    wanted = whole(tools, plan)
-    tools.extra["MERAK_PACE"] = pace
+    plan, wanted = undisturbed(tools, "dp=2")
     with agent(tools, plan, *with_copies(tools), every=4) as run:
         run.wait_for(lambda: 0 < newest_saved(run) < newest_copy(tools))
 
@@ -477,9 +482,7 @@ def full_body(tools):
 
 
 def kept_body(tools):
-    plan, pace = gpt_plan(tools, "dp=2", "x.plan")
-    wanted = whole(tools, plan)
-    tools.extra["MERAK_PACE"] = pace
+    plan, wanted = undisturbed(tools, "dp=2")
     with agent(tools, plan, *with_copies(tools), save=False) as run:
         run.wait_for_step(7)
         run.process.send_signal(signal.SIGTERM)
