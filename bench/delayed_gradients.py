@@ -15,7 +15,6 @@ library only.
 import argparse
 import json
 import os
-import re
 import sys
 import tempfile
 
@@ -24,7 +23,6 @@ import seam_plans  # noqa: E402
 import sparse_tables  # noqa: E402
 
 SAMPLE = os.path.join(seam_plans.ROOT, "samples/01-train-gpt/model.onnx")
-UNITS = seam_plans.UNITS
 OFF, ROWS, ON = "off", "rows", "on"
 OPTIONS = {OFF: [], ROWS: ["--delayed-rows=on"],
            ON: ["--delayed-gradients=on"]}
@@ -61,9 +59,7 @@ class Bench(seam_plans.Bench):
             f"--global-batch={self.args.batch}",
             f"--microbatch={self.args.batch // ranks // self.args.microbatches}",
             "--optimizer=adamw:lr=1e-3", *options)
-        number, unit = re.match(r"step ([\d.]+) (\w+)", self.run(
-            "merak-plan", "simulate", plan)).groups()
-        return float(number) * UNITS[unit], plan
+        return seam_plans.predicted(self.run("merak-plan", "simulate", plan)), plan
 
 
 def models(args, folder, ranks):

@@ -122,8 +122,7 @@ class Bench:
                   f"--schedule={schedule}", f"--sends={sends}",
                   "--optimizer=sgd:lr=1e-4", *options)
         told = self.tool("merak-plan", "simulate", plan)
-        number, unit = re.match(r"step ([\d.]+) (\w+)", told).groups()
-        return plan, float(number) * seam_plans.UNITS[unit], told
+        return plan, seam_plans.predicted(told), told
 
     def cut(self, model, stages):
         """An option that pins where stages begin: as even as can be where links are
@@ -196,7 +195,8 @@ class Bench:
         seconds = max(0.2, 20 * period)
         mib = max(1, round(moved / period * seconds / (1 << 20)))
         bandwidth = hosts.goodput(self.scratch, mib, 3, each_way=True)
-        m, p, c = self.args.microbatches, stages, moved / bandwidth + 4e-4
+        latency = self.cluster(stages, bandwidth)["links"]["inter"]["latency"]
+        m, p, c = self.args.microbatches, stages, moved / bandwidth + 2 * latency
         law = {ASYNCHRONOUS: (m + p - 1) * period + ((p - 1) * m / p + p - 2) * c,
                "eager": (m + p - 1) * period + (p - 1) * c if c <= period else None}
         print(f"{name}, {stages} stages: a microbatch computes {1e3 * period:.2f} ms, "

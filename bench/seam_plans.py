@@ -76,6 +76,12 @@ class Model(exact_models.Graph):
         return path
 
 
+def predicted(told):
+    """Seconds of a step, of what `merak-plan simulate` prints."""
+    number, unit = re.match(r"step ([\d.]+) (\w+)", told).groups()
+    return float(number) * UNITS[unit]
+
+
 def embedding(rows=65536, width=256, tokens=64, layers=4):
     g = Model("embedding")
     h = g.op("Gather", g.weight("table", [rows, width]),
@@ -160,9 +166,7 @@ class Bench:
         self.run("merakc", model, "-o", plan, "--quiet", "--devices=2",
                  f"--cluster={machine}", f"--global-batch={batch}",
                  "--optimizer=adamw:lr=1e-5", *options)
-        text = self.run("merak-plan", "simulate", plan)
-        number, unit = re.match(r"step ([\d.]+) (\w+)", text).groups()
-        return float(number) * UNITS[unit], plan
+        return predicted(self.run("merak-plan", "simulate", plan)), plan
 
     def seam(self, model, machine, batch, says):
         """The fastest as simulated of all sizes of microbatches."""

@@ -132,11 +132,10 @@ class Bench(seam_plans.Bench):
                 json.dump(columns(ranks), file)
             options.append("--strategy=" + path)
         self.run("merakc", model, "-o", plan, "--quiet", *options)
-        number, unit = re.match(r"step ([\d.]+) (\w+)", self.run(
-            "merak-plan", "simulate", plan)).groups()
+        seconds = seam_plans.predicted(self.run("merak-plan", "simulate", plan))
         sent = sum(int(n) for n in re.findall(
             r"over dp: .*, (\d+) sent", self.run("merak-plan", "account", plan)))
-        return float(number) * seam_plans.UNITS[unit], sent, plan
+        return seconds, sent, plan
 
 
 class HostsBench(Bench):

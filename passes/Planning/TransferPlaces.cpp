@@ -37,31 +37,48 @@ std::vector<Flight> flightsOf(const Schedule &schedule) {
   return flights;
 }
 
-// Units by boundary, each way. By the law of docs/Resharding.md, "Hiding what
-// is left", the transfers there and back between any two stages are hidden if
-// they take no more microbatches than the first one has forwards before its
-// first backward beyond 1F1B's, as against the second one.
-std::vector<int> hiddenBy(const Schedule &schedule) {
-  const int p = schedule.stages;
-  if (schedule.chunks > 1)
-    return {};
-  const std::vector<Flight> flights = flightsOf(schedule);
-  // Forwards beyond 1F1B's, as against the last stage.
-  std::vector<int> beyond(p);
-  for (int s = 0; s < p; ++s)
-    beyond[s] = flights[s].forwards - flights[p - 1].forwards - (p - 1 - s);
-  std::vector<int> hidden(std::max(0, p - 1)), most = beyond;
-  for (int s = p - 2; s > 0; --s) // of all stages from here on
+// Units by boundary of the stages [begin, end) of a pipeline, each way. By the
+// law of docs/Resharding.md, "Hiding what is left", the transfers there and
+// back between any two stages are hidden if they take no more microbatches than
+// the first one has forwards before its first backward beyond 1F1B's, as
+// against the second one.
+void hideBetween(const std::vector<Flight> &flights, int begin, int end,
+                 std::vector<int> &hidden) {
+  std::vector<int> beyond(flights.size());
+  for (int s = begin; s < end; ++s)
+    beyond[s] = flights[s].forwards + s;
+  std::vector<int> most = beyond; // of all stages from here on
+  for (int s = end - 2; s > begin; --s)
     most[s] = std::max(beyond[s], most[s + 1]);
-  bool some = false;
-  int least = p > 0 ? beyond[0] : 0; // of all stages up to here
-  for (int s = 0; s + 1 < p; ++s) {
+  int least = beyond[begin]; // of all stages up to here
+  for (int s = begin; s + 1 < end; ++s) {
     least = std::min(least, beyond[s]);
     // No more than what a microbatch takes, else a link takes more.
     hidden[s] =
         std::clamp(least - most[s + 1], 0, 2) * flights[s].actions * kUnit / 2;
-    some |= hidden[s] > 0;
   }
+}
+
+// By boundary; empty: none hides anything. Pipelines stand one behind the
+// other, and nothing goes from the last stage of one to the first of the next.
+std::vector<int> hiddenBy(const Schedule &schedule,
+                          const std::vector<Transfer> &transfers) {
+  const int p = schedule.stages;
+  if (schedule.chunks > 1)
+    return {};
+  std::vector<char> linked(p, false); // to the stage behind
+  for (const Transfer &transfer : transfers)
+    if (transfer.toStage == transfer.fromStage + 1)
+      linked[transfer.fromStage] = true;
+  const std::vector<Flight> flights = flightsOf(schedule);
+  std::vector<int> hidden(p, 0);
+  for (int begin = 0, end; begin < p; begin = end) {
+    for (end = begin + 1; linked[end - 1];)
+      ++end;
+    hideBetween(flights, begin, end, hidden);
+  }
+  const bool some = std::any_of(hidden.begin(), hidden.end(),
+                                [](int units) { return units > 0; });
   return some ? hidden : std::vector<int>();
 }
 
@@ -83,10 +100,10 @@ std::vector<Transfer> chainOf(const Schedule &schedule,
 TransferPlaces::TransferPlaces(const Schedule &schedule,
                                std::vector<Transfer> transfers)
     : stages(schedule.stages), microbatches(schedule.microbatches),
-      runs(size_t(schedule.virtualStages()) * kActions),
-      hidden(hiddenBy(schedule)) {
+      runs(size_t(schedule.virtualStages()) * kActions) {
   if (transfers.empty())
     transfers = chainTransfers(schedule);
+  hidden = hiddenBy(schedule, transfers);
   for (int stage = 0; stage < stages; ++stage)
     for (size_t at = 0; at < schedule.order[stage].size(); ++at) {
       const Step &step = schedule.order[stage][at];

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -53,11 +52,6 @@ Status checkFolder(const std::string &path) {
                     "mode 700, found {} and {:o}): no copies are kept there",
                     path, geteuid(), info.st_uid, info.st_mode & 07777));
   return {};
-}
-
-std::string textOf(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(file)), {});
 }
 
 // Bytes are read on as many threads as this machine can feed.
@@ -172,7 +166,7 @@ Result<std::string> CopyFolder::identity() const {
   if (::stat(path_.c_str(), &info) != 0)
     return Status::error(
         fmt::format("cannot read \"{}\": {}", path_, std::strerror(errno)));
-  std::string machine = textOf("/proc/sys/kernel/random/boot_id");
+  std::string machine = textOrNone("/proc/sys/kernel/random/boot_id");
   return fmt::format("{} {} {}", machine.substr(0, machine.find('\n')),
                      info.st_dev, info.st_ino);
 }
@@ -198,7 +192,7 @@ Status CopyFolder::removeLeftovers() {
 
 Result<FoundCopies> CopyFolder::find() const {
   FoundCopies found;
-  std::istringstream words(textOf(at(kBase)));
+  std::istringstream words(textOrNone(at(kBase)));
   CopyBase base;
   if (words >> base.start >> base.from >> base.step)
     found.base = base;
@@ -213,7 +207,7 @@ Result<FoundCopies> CopyFolder::find() const {
     const auto start = startOf(run_, manifest->state.run);
     if (!start)
       continue;
-    const std::string text = textOf(path);
+    const std::string text = textOrNone(path);
     FoundGeneration generation = findParts(folder, *manifest);
     generation.start = *start;
     generation.step = manifest->state.step;

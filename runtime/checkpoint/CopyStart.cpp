@@ -8,25 +8,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 #include <sstream>
 
 namespace merak::runtime {
 namespace {
-
-std::string textOf(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(file)), {});
-}
-
-Status writeText(const std::string &path, const std::string &text) {
-  auto file = Files::system().create(path);
-  if (!file)
-    return file.status();
-  MERAK_RETURN_IF_ERROR((*file)->write(text.data(), text.size()));
-  return (*file)->close();
-}
 
 Result<std::vector<std::string>> gather(Store *store, const std::string &name,
                                         const std::string &mine) {
@@ -178,7 +164,7 @@ Status CopyStart::choose(Store *store, int64_t diskStep) {
 Status CopyStart::exchangeManifests(Store *store) {
   std::string mine;
   auto has = [&](int64_t step, const std::string &checksum) {
-    mine = textOf(joinPath(folder_->generation(step), kManifestName));
+    mine = textOrNone(joinPath(folder_->generation(step), kManifestName));
     return !mine.empty() &&
            checksumText(Checksum::of(mine.data(), mine.size())) == checksum;
   };
@@ -261,7 +247,7 @@ Status CopyStart::settle() {
   }
   MERAK_RETURN_IF_ERROR(folder_->writeBase(base));
   const bool has =
-      !load_.empty() && textOf(joinPath(load_, kManifestName)) == text_;
+      !load_.empty() && textOrNone(joinPath(load_, kManifestName)) == text_;
   MERAK_RETURN_IF_ERROR(folder_->removeOthers(has ? choice_.step : -1));
   return load_.empty() ? Status() : placeManifest();
 }
@@ -270,12 +256,12 @@ Status CopyStart::settle() {
 // any more.
 Status CopyStart::placeManifest() {
   const std::string path = joinPath(load_, kManifestName);
-  if (textOf(path) == text_)
+  if (textOrNone(path) == text_)
     return {};
   if (entryAt(path) != Entry::none)
     MERAK_RETURN_IF_ERROR(folder_->removeGeneration(choice_.step));
   MERAK_RETURN_IF_ERROR(Files::system().makeFolder(load_));
-  return writeText(path, text_);
+  return createText(Files::system(), path, text_);
 }
 
 std::vector<int> CopyStart::wantedBy(std::span<const RankMemory> ranks) const {

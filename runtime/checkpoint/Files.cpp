@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -131,6 +132,20 @@ Entry entryAt(const std::string &path) {
 
 std::string joinPath(const std::string &folder, const std::string &name) {
   return folder.ends_with('/') ? folder + name : folder + "/" + name;
+}
+
+std::string textOrNone(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(file)), {});
+}
+
+Status createText(Files &files, const std::string &path,
+                  const std::string &text) {
+  auto file = files.create(path);
+  if (!file)
+    return file.status();
+  MERAK_RETURN_IF_ERROR((*file)->write(text.data(), text.size()));
+  return (*file)->close();
 }
 
 Status replaceText(Files &files, const std::string &folder,

@@ -73,6 +73,11 @@ enum class Entry { none, file, folder, link, other };
 Entry entryAt(const std::string &path);
 std::string joinPath(const std::string &folder, const std::string &name);
 
+// All of a small file; empty if it is not there or cannot be read.
+std::string textOrNone(const std::string &path);
+// A new file, not synced.
+Status createText(Files &files, const std::string &path,
+                  const std::string &text);
 // A small text file, written and synced under a name of its own and renamed to
 // `folder`/`name`; then the folder is synced.
 Status replaceText(Files &files, const std::string &folder,

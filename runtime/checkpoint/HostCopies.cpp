@@ -5,6 +5,7 @@
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/DType.h"
 #include "runtime/core/PromptThread.h"
+#include "runtime/core/SecondsSince.h"
 #include "runtime/plan/Checksum.h"
 
 #include <fmt/format.h>
@@ -24,10 +25,6 @@ using Clock = std::chrono::steady_clock;
 
 // Larger boxes are copied by several threads.
 constexpr int64_t kTaskBytes = 4 << 20;
-
-double secondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 std::string megabytes(uint64_t bytes) {
   return bytes < 10'000'000 ? fmt::format("{:.2f} MB", double(bytes) / 1e6)
@@ -457,12 +454,8 @@ Status HostCopies::checkParts(Slot &slot, Manifest &manifest) const {
 }
 
 Status HostCopies::finish(const Slot &slot, const Manifest &manifest) const {
-  const std::string text = manifestText(manifest);
-  auto file = Files::system().create(joinPath(slot.name, kManifestName));
-  if (!file)
-    return file.status();
-  MERAK_RETURN_IF_ERROR((*file)->write(text.data(), text.size()));
-  return (*file)->close();
+  return createText(Files::system(), joinPath(slot.name, kManifestName),
+                    manifestText(manifest));
 }
 
 Status HostCopies::commit(Slot &slot, int64_t step) {

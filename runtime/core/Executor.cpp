@@ -309,7 +309,7 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
   case Instruction::COLLECTIVE:
   case Instruction::SEND:
   case Instruction::RECV:
-    return transfer(lane, call, op);
+    return communicate(lane, call, op);
   case Instruction::RECORD: {
     Event &event = events_[program_.eventInstance(call.call, op)];
     if (!backend_.isHost())
@@ -333,7 +333,7 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
   }
 }
 
-Status Executor::transfer(int lane, const LaneCall &call, Op &op) {
+Status Executor::communicate(int lane, const LaneCall &call, Op &op) {
   const StreamHandle stream = program_.stream(lane);
   CommCall next;
   if (op.next) {

@@ -140,7 +140,7 @@ private:
   Status loadInput(int lane, const LaneCall &call, Op &op);
   Status checkFinite(int lane, const LaneCall &call, const Op &op);
   Status injectFault();
-  Status transfer(int lane, const LaneCall &call, Op &op);
+  Status communicate(int lane, const LaneCall &call, Op &op);
   Status compute(int lane, const Op &op);
   void fail(const LaneCall &call, const Op *op, Status status);
   uint64_t callNumber(int call) const {

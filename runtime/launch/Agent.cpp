@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/Checkpoint.h"
 #include "runtime/core/Output.h"
+#include "runtime/core/SecondsSince.h"
 #include "runtime/launch/ChildProcess.h"
 #include "runtime/launch/Hosts.h"
 #include "runtime/launch/RunCopies.h"
@@ -44,10 +45,6 @@ std::string usageProblem(const AgentOptions &options, const AgentRun &run) {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double secondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // Runs in a row that are lost without a new checkpoint, and without a step that
 // none of them has done before.

@@ -1,4 +1,5 @@
 #include "runtime/launch/RunCopies.h"
+#include "runtime/core/SecondsSince.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -12,11 +13,6 @@ namespace merak::runtime {
 namespace {
 
 constexpr int kMostThreads = 8; // that copy: more than memory has channels for
-
-double secondsSince(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
 
 // "ID:START:LAST"
 struct Started {

@@ -3,7 +3,6 @@
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/Output.h"
 #include "runtime/data/Npy.h"
-#include "runtime/launch/AgentOptions.h"
 #include "runtime/launch/ChildProcess.h"
 #include "runtime/launch/CompilerProcess.h"
 #include "runtime/launch/CpuShare.h"
@@ -12,6 +11,7 @@
 #include "runtime/launch/Resume.h"
 #include "runtime/launch/RunCopies.h"
 #include "runtime/launch/RunLog.h"
+#include "runtime/launch/RunOptions.h"
 #include "runtime/launch/SaveOptions.h"
 #include "runtime/launch/StopTogether.h"
 #include "runtime/plan/LossScaled.h"
@@ -23,7 +23,6 @@
 #include <fmt/ranges.h>
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -35,249 +34,11 @@
 namespace merak::runtime {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-// In one allocation a kernel that reads beyond its buffer reads another one.
-constexpr const char *kArena = "separate";
-#else
-constexpr const char *kArena = "packed";
-#endif
-
-struct RunOptions {
-  std::string plan, ranks = "inproc", backend = "cpu";
-  DataOptions data;
-  std::string shuffle; // "true": of the run's seed
-  std::string lossScale;
-  std::string tokenType = "u16", graphs = "auto", verify = "sampled";
-  std::string arena = kArena;
-  bool trustPlan = false;
-  int64_t steps = 1;
-  std::string log, saveGrads, trace, out, links, modelDir, status;
-  CheckpointOptions checkpoint;
-  SessionOptions session;
-  ReplanOptions replan;
-  AgentOptions agent;
-  RunCopiesOptions copies;
-  int beat = -1; // see beatDescriptor
-};
-
 // What the tool's main knows of costs.
 struct Costs {
   ExpectedSeconds expected;
   PlanPrices prices;
 };
-
-void addOptions(CLI::App &app, RunOptions &options,
-                const BackendRegistry &backends) {
-  std::vector<std::string> names;
-  for (const auto &[name, factory] : backends)
-    names.push_back(name);
-  auto *status = app.add_option(
-      "--status", options.status,
-      "print what the log of a run (--log, --rates) says of it by now, and no "
-      "more");
-  app.add_option("plan", options.plan, "plan directory, made by merakc")
-      ->excludes(status);
-  app.add_flag("--trust-plan", options.trustPlan,
-               "run the plan's kernels, which are machine code, although this "
-               "user's merakc did not make them");
-  app.add_option("--data", options.data.path,
-                 "DIR with one <input>.npy for each input, tokens.bin, "
-                 "FILE.sqlite with the table samples, DIR of such shards, or "
-                 "\"synthetic\"");
-  app.add_flag("--shuffle", options.shuffle,
-               "each epoch in an order of its own, made of this seed "
-               "(default: --seed); without it samples come as they are stored");
-  app.add_option("--model-dir", options.modelDir,
-                 "where the model's files lie, if not where they were when "
-                 "the plan was made");
-  app.add_option("--verify", options.verify,
-                 "sampled: refuse a model that has changed since the plan was "
-                 "made, as far as the hash in the plan tells; full: by all of "
-                 "its bytes (merakc --hash=full); off: take what is there")
-      ->check(CLI::IsMember({"off", "sampled", "full"}));
-  app.add_option("--steps", options.steps, "steps to run")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--ranks", options.ranks,
-                 "inproc: ranks are threads; env: this process is one rank, "
-                 "started by mpirun, srun or torchrun")
-      ->check(CLI::IsMember({"inproc", "env"}));
-  app.add_option("--links", options.links,
-                 "communicate as slowly as these links: LATENCY/BANDWIDTH "
-                 "(5us/200MB/s), cluster.json, or \"plan\"");
-  app.add_option("--backend", options.backend, "device that computes")
-      ->check(CLI::IsMember(names));
-  app.add_option("--graphs", options.graphs,
-                 "auto: a device launches steps after the first as one graph "
-                 "where it can; off: one instruction after the other")
-      ->check(CLI::IsMember({"auto", "off"}));
-  app.add_option(
-         "--arena", options.arena,
-         "packed: buffers lie where the plan says; separate: each in an "
-         "allocation of its own, and an instruction that writes beyond "
-         "one is named (slow)")
-      ->check(CLI::IsMember({"packed", "separate"}));
-  app.add_option("--log", options.log, "one JSON object a step");
-  app.add_option("--rates", options.session.rateEvery,
-                 "every so many steps: how many times as long as it should "
-                 "each rank takes, in the log, and who is slow (0: never)")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--replan", options.replan.mode,
-                 "when devices get slower or faster: suggest a plan that is "
-                 "faster then, or auto: go on with it between two steps; off")
-      ->check(CLI::IsMember({"off", "suggest", "auto"}))
-      ->capture_default_str();
-  app.add_option("--plans", options.replan.plans,
-                 "with --replan: DIR of plans to choose from (default: merakc "
-                 "makes them, in PLAN's name with the ending .plans); with "
-                 "--hosts: of plans for fewer ranks");
-  app.add_option("--compiler", options.replan.compiler,
-                 "with --replan: the merakc that makes plans (default: the one "
-                 "beside this program)");
-  addAgentOptions(app, options.agent);
-  addCopyOptions(app, options.copies);
-  addCheckpointOptions(app, options.checkpoint, options.session);
-  app.add_option("--save-grads", options.saveGrads,
-                 "gradients of the step as .safetensors (with --steps=1)");
-  app.add_option("--trace", options.trace, "timeline in Chrome's format");
-  app.add_option("--out", options.out, "infer: folder for <output>.npy");
-  app.add_option("--loss-scale", options.lossScale,
-                 "of plans compiled with --precision=fp16: a factor, or auto "
-                 "(default), which halves it after gradients that are not "
-                 "finite and doubles it after 2000 steps; "
-                 "auto:start=65536,every=2000,least=1,most=16777216");
-  app.add_flag("--check-numerics", options.session.checkNumerics,
-               "stop at the first value that is nan or inf and name it");
-  app.add_option("--threads", options.session.threads,
-                 "threads of each rank (default: the cores, shared)")
-      ->check(CLI::Range(1, 4096));
-  app.add_option("--seed", options.checkpoint.seed,
-                 "of synthetic data and random operations (default: 0, or that "
-                 "of --load)");
-  app.add_option("--token-dtype", options.tokenType, "of tokens.bin")
-      ->check(CLI::IsMember({"u16", "u32"}));
-  app.add_option("--label-shift", options.data.labelShift,
-                 "tokens.bin: labels are the tokens shifted by N; 0 for models "
-                 "that shift them themselves")
-      ->check(CLI::NonNegativeNumber);
-}
-
-// What the options mean together.
-std::string usageProblem(const RunOptions &options) {
-  if (const std::string problem = usageProblem(options.checkpoint);
-      !problem.empty())
-    return problem;
-  if (const std::string problem =
-          usageProblem(options.copies, options.agent.restarts);
-      !problem.empty())
-    return problem;
-  if (!options.saveGrads.empty() && options.steps != 1)
-    return "--save-grads needs --steps=1";
-  if (!options.links.empty() && options.ranks != "inproc")
-    return "--links needs --ranks=inproc";
-  const ReplanOptions &replan = options.replan;
-  if (!replan.isOn() && !replan.compiler.empty())
-    return "--compiler is for --replan";
-  if (!replan.isOn() && !replan.plans.empty() && options.agent.hosts.empty())
-    return "--plans is for --replan and --hosts";
-  if (!replan.plans.empty() && !replan.compiler.empty())
-    return "--plans chooses from plans that are there, --compiler makes them";
-  if (options.plan.empty() && options.status.empty() &&
-      options.copies.remove.empty() && options.copies.pass.empty())
-    return "a plan is required";
-  return {};
-}
-
-Status readLossScale(RunOptions &options) {
-  if (options.lossScale.empty())
-    return {};
-  auto scale = LossScaleOptions::parse(options.lossScale);
-  if (!scale)
-    return scale.status();
-  options.session.lossScale = *scale;
-  return {};
-}
-
-// --shuffle[=SEED]
-Status readShuffle(RunOptions &options) {
-  if (options.shuffle.empty() || options.shuffle == "false")
-    return {};
-  if (options.shuffle == "true")
-    return {};
-  uint64_t seed = 0;
-  const char *end = options.shuffle.data() + options.shuffle.size();
-  const auto read = std::from_chars(options.shuffle.data(), end, seed);
-  if (read.ec != std::errc() || read.ptr != end)
-    return Status::error(
-        fmt::format("--shuffle: expected a number of 64 bits, found \"{}\"",
-                    options.shuffle));
-  options.data.shuffle = seed;
-  return {};
-}
-
-SourceCheck sourceCheck(const std::string &name) {
-  return name == "off"    ? SourceCheck::Off
-         : name == "full" ? SourceCheck::Full
-                          : SourceCheck::Sampled;
-}
-
-Status readSeconds(const char *name, double &seconds) {
-  const char *text = std::getenv(name);
-  if (!text)
-    return {};
-  char *end = nullptr;
-  seconds = std::strtod(text, &end);
-  if (end == text || *end || seconds < 0)
-    return Status::error(
-        fmt::format("{}: expected a number, found \"{}\"", name, text));
-  return {};
-}
-
-// MERAK_FAULT=RANK:STEP:fail|hang|kill, for tests of what a lost rank does: in
-// builds with tests alone.
-Status readEnvironment(SessionOptions &session, AgentOptions &agent) {
-  MERAK_RETURN_IF_ERROR(
-      readSeconds("MERAK_WATCHDOG_SECONDS", session.watchdogSeconds));
-  MERAK_RETURN_IF_ERROR(readSeconds("MERAK_LOOK_SECONDS", agent.lookSeconds));
-  agent.silenceSeconds = session.watchdogSeconds;
-#ifdef MERAK_TEST_FAULTS
-  if (const char *text = std::getenv("MERAK_FAULT")) {
-    long long rank = 0, step = 0;
-    char kind[8] = {};
-    if (std::sscanf(text, "%lld:%lld:%7s", &rank, &step, kind) != 3 ||
-        (std::strcmp(kind, "fail") && std::strcmp(kind, "hang") &&
-         std::strcmp(kind, "kill")))
-      return Status::error(fmt::format(
-          "MERAK_FAULT: expected RANK:STEP:fail, hang or kill, found \"{}\"",
-          text));
-    session.fault = {static_cast<int>(rank), step - 1,
-                     std::strcmp(kind, "hang") == 0,
-                     std::strcmp(kind, "kill") == 0};
-  }
-  // MERAK_PACE=FACTOR
-  if (const char *text = std::getenv("MERAK_PACE")) {
-    char *end = nullptr;
-    session.pace = std::strtod(text, &end);
-    if (*end || !(session.pace > 0))
-      return Status::error(fmt::format(
-          "MERAK_PACE: expected a number above 0, found \"{}\"", text));
-  }
-  // MERAK_SLOW=DEVICE:FACTOR:FROM:TO[,...]
-  if (const char *text = std::getenv("MERAK_SLOW")) {
-    long long device = 0, from = 0, to = 0;
-    double factor = 1;
-    int length = 0;
-    for (const char *at = text; *at; at += length + (at[length] == ',')) {
-      if (std::sscanf(at, "%lld:%lf:%lld:%lld%n", &device, &factor, &from, &to,
-                      &length) != 4 ||
-          (at[length] && at[length] != ','))
-        return Status::error(fmt::format(
-            "MERAK_SLOW: expected DEVICE:FACTOR:FROM:TO, found \"{}\"", at));
-      session.slow.push_back({int(device), factor, from - 1, to});
-    }
-  }
-#endif
-  return {};
-}
 
 // Outputs of an inference plan, steps after each other on the first axis.
 class OutputFiles {
@@ -891,7 +652,7 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   CLI::App app("Runs a plan: trains, or infers, on ranks of this machine.",
                "merak-run");
   RunOptions options;
-  addOptions(app, options, backends);
+  addRunOptions(app, options, backends);
   if (versions)
     app.set_version_flag("--version", versions,
                          "libraries that were built in, and those of them that "
@@ -922,17 +683,10 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
     complain(fmt::format("merak-run: error: {}", problem));
     return 2;
   }
-  Status read = readShuffle(options);
-  read.merge(readLossScale(options));
-  if (!read.ok()) {
+  if (const Status read = readTexts(options); !read.ok()) {
     complain(fmt::format("merak-run: error: {}", read.str()));
     return 2;
   }
-  options.data.tokenBytes = options.tokenType == "u32" ? 4 : 2;
-  options.session.trace = !options.trace.empty();
-  options.session.graphs = options.graphs == "auto";
-  options.session.separateArena = options.arena == "separate";
-  options.session.verify = sourceCheck(options.verify);
   const BackendFactory &factory = backends.at(options.backend);
   if (Status status = readEnvironment(options.session, options.agent);
       !status.ok())

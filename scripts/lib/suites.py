@@ -197,7 +197,7 @@ def has_faults(folder):
               encoding="utf-8") as file:
         commands = json.load(file)
     return any("MERAK_TEST_FAULTS" in entry["command"] for entry in commands
-               if entry["file"].endswith("/RunMain.cpp"))
+               if entry["file"].endswith("/RunOptions.cpp"))
 
 
 def run_runtime_only(suite):

@@ -361,12 +361,7 @@ def cut_off_body(tools):
     if (event["lost"] != ["h2"] or not 0 < event["ranks"] < 4
             or event["state"] != "copies" or event["step"] < copied - COPIES):
         raise Failed(f"went on with {event}: {harness.last_lines(said)}")
-    if run.steps() != list(range(1, steps + 1)):
-        raise Failed(f"the log has steps {run.steps()}")
-    found = {key: tensor.data.tobytes() for key, tensor in
-             harness.read_checkpoint(run.saved)[0].items()}
-    if replayed(tools, run, plan, steps) != found:
-        raise Failed("other bits than those of the logged plans one after the other")
+    as_replayed(tools, run, plan, steps)
     return f"{event['ranks']} ranks after step {event['step']}"
 
 
@@ -524,6 +519,17 @@ def replayed(tools, run, plan, steps):
             harness.read_checkpoint(tools.path(f"p{len(stops)}"))[0].items()}
 
 
+def as_replayed(tools, run, plan, steps):
+    """Fails unless the log has each step once, and the state is that of the logged plans
+    one after the other."""
+    if run.steps() != list(range(1, steps + 1)):
+        raise Failed(f"the log has steps {run.steps()}")
+    found = {key: tensor.data.tobytes() for key, tensor in
+             harness.read_checkpoint(run.saved)[0].items()}
+    if replayed(tools, run, plan, steps) != found:
+        raise Failed("other bits than those of the logged plans one after the other")
+
+
 def hosts_body(tools):
     plan, pace = gpt_plan(tools, "pp=2,dp=2", "x.plan")
     os.makedirs(tools.path("others"))
@@ -555,12 +561,7 @@ def hosts_body(tools):
     if (without["lost"] != ["h2"] or not 0 < without["ranks"] < 4
             or again["lost"] or again["ranks"] != 4 or "h2 is back" not in said):
         raise Failed(f"went on with {run.restarts()}: {harness.last_lines(said)}")
-    if run.steps() != list(range(1, steps + 1)):
-        raise Failed(f"the log has steps {run.steps()}")
-    found = {key: tensor.data.tobytes() for key, tensor in
-             harness.read_checkpoint(run.saved)[0].items()}
-    if replayed(tools, run, plan, steps) != found:
-        raise Failed("other bits than those of the logged plans one after the other")
+    as_replayed(tools, run, plan, steps)
     return (f"{without['ranks']} ranks after step {without['step']}, 4 after "
             f"{again['step']}")
 

@@ -64,12 +64,10 @@ public:
     post(true, spec_.peer, dense.data, bytesOf(dense));
     endpoint_.open = engine_.begin(messages_);
     messages_.clear();
-    Status status;
-    if (before && before->open)
-      status = engine_.wait(std::exchange(before->open, nullptr));
-    if (!staysOpen || !status.ok())
-      status.merge(engine_.wait(std::exchange(endpoint_.open, nullptr)));
-    return status;
+    if (before)
+      MERAK_RETURN_IF_ERROR(engine_.wait(std::exchange(before->open, nullptr)));
+    return staysOpen ? Status()
+                     : engine_.wait(std::exchange(endpoint_.open, nullptr));
   }
   // Begins unless it has begun.
   void expect() {

@@ -1,4 +1,5 @@
 #include "runtime/comm/rendezvous/StoreServer.h"
+#include "runtime/core/SecondsSince.h"
 
 #include "runtime/comm/rendezvous/Sockets.h"
 
@@ -16,11 +17,6 @@ namespace {
 constexpr double kSignSeconds = 1; // between signs of life
 // Of one rank, then the others have their turn.
 constexpr int kReadsAtOnce = 64;
-
-double secondsSince(std::chrono::steady_clock::time_point time) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - time)
-      .count();
-}
 
 } // namespace
 

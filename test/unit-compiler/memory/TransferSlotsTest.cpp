@@ -309,6 +309,45 @@ TEST(TransferSlots, TransfersThatAListHidesDoNotWaitForRoom) {
   EXPECT_GT(slower, 50);
 }
 
+// Pipelines that stand one behind the other need the room that each needs by
+// itself.
+TEST(TransferSlots, PipelinesDoNotShareTheirRoom) {
+  Random random(15);
+  int longer = 0;
+  for (int k = 0; k < 60; ++k) {
+    Schedule all;
+    std::vector<Transfer> transfers;
+    std::vector<TransferRoom> alone;
+    for (int pipeline = 0, first = 0; pipeline < 2 + k % 2; ++pipeline) {
+      const int m = 6 + below(random, 6), stages = int(all.order.size());
+      const Schedule own =
+          aheadBy({below(random, 3), below(random, 3)}, m, false);
+      const std::vector<Transfer> chain = chainTransfers(own);
+      for (TransferRoom &room : roomsOf(own, chain))
+        alone.push_back(std::move(room));
+      for (Transfer transfer : chain) {
+        transfer.fromStage += stages;
+        transfer.toStage += stages;
+        transfers.push_back(transfer);
+      }
+      append(own, first, all);
+      first += m;
+    }
+    const std::vector<TransferRoom> together = roomsOf(all, transfers);
+    for (size_t t = 0; t < transfers.size(); ++t) {
+      const int first = all.order[transfers[t].fromStage].front().microbatch;
+      for (size_t i = 0; i < alone[t].arrivals.size(); ++i) {
+        EXPECT_EQ(together[t].arrivals[size_t(first) + i],
+                  alone[t].arrivals[i]);
+        EXPECT_EQ(together[t].departures[size_t(first) + i],
+                  alone[t].departures[i]);
+        longer += alone[t].departures[i] > 0;
+      }
+    }
+  }
+  EXPECT_GT(longer, 100);
+}
+
 // The planner counts the copies that the plan has.
 TEST(TransferSlots, ThePlannerCountsAsManyCopies) {
   Random random(13);
