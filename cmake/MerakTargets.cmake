@@ -1,8 +1,11 @@
-# Unoptimized code takes longest to parse what it includes: builds for sanitizers
-# read the headers of libraries once. Other builds do without, so that a file that
-# forgets an include does not compile, and the compiler cache hits.
+# MLIR's headers are most of what a file with passes takes to compile: they are read
+# once for all. OFF: each file by itself, so that one that forgets an include does not
+# compile.
+option(MERAK_PRECOMPILE "Read the headers of MLIR and of the dialects once" ON)
+# Unoptimized code takes longest to parse what it includes: builds for sanitizers read
+# the headers of all libraries once. With optimization that brings nothing.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cpp CONTENT "")
 if(MERAK_SANITIZER)
-  file(WRITE ${CMAKE_BINARY_DIR}/precompiled.cpp "")
   add_library(MerakPrecompiled STATIC ${CMAKE_BINARY_DIR}/precompiled.cpp)
   target_link_libraries(MerakPrecompiled PUBLIC fmt::fmt
     nlohmann_json::nlohmann_json protobuf::libprotobuf)
@@ -50,6 +53,10 @@ function(merak_use_mlir name)
 endfunction()
 function(merak_mlir_options name)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions>)
+  if(TARGET MerakPrecompiledDialects AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # What the compiler cache looks at names precompiled headers, not their text.
+    target_compile_options(${name} PRIVATE -fpch-preprocess)
+  endif()
   if(MERAK_ASAN)
     # LLVM's headers would poison what its allocators hold back; its libraries, which
     # share these allocators, are built without and would hand it out poisoned.
@@ -60,7 +67,7 @@ endfunction()
 # The dialects' headers, which are most of what a pass takes to compile, read once for
 # all targets that are defined after this.
 function(merak_precompile_dialects)
-  if(MERAK_SANITIZER)
+  if(MERAK_PRECOMPILE)
     add_library(MerakPrecompiledDialects STATIC ${CMAKE_BINARY_DIR}/precompiled.cpp)
     target_link_libraries(MerakPrecompiledDialects
       PRIVATE MerakTrain MerakDist MerakPipe MerakPlanIR)

@@ -11,8 +11,10 @@ endif()
 
 find_program(MERAK_CCACHE ccache)
 if(MERAK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_C_COMPILER_LAUNCHER ${MERAK_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${MERAK_CCACHE})
+  # It hits behind precompiled headers too where it may trust them.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${MERAK_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
 # A linker faster than ld, where the machine has one.

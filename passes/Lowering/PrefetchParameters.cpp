@@ -28,13 +28,7 @@ namespace {
 
 using lowering::forBuffers;
 using lowering::Touched;
-using plan::ViewAttr;
 using Instruction = plan::InstructionOpInterface;
-
-StringAttr onlyBuffer(ArrayAttr views) {
-  return views.size() == 1 ? cast<ViewAttr>(views[0]).getBuffer().getAttr()
-                           : StringAttr();
-}
 
 // The gathers of one procedure.
 class Prefetch {

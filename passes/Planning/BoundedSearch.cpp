@@ -342,7 +342,8 @@ bool PlanSearch::cannotWin(const Degrees &d, const Techniques &techniques,
                            double limit) {
   const PipelineShape shape = commonShape(d);
   const auto loses = [&](const LeastSeconds &least, double surely) {
-    return least.misfits(shape) ||
+    // The bound of any cuts is no higher than that of those to be planned.
+    return least.misfits(shape) || least.of(shape) * surely > limit ||
            leastSeconds(policy, quick, least, shape) * surely > limit;
   };
   const Techniques level = usable(d, techniques);
@@ -414,6 +415,7 @@ std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
     one.chosen = {levels[i]};
     all.push_back(plan(d, one, quick, limit, /*rough=*/true));
     const PlanCandidate &found = all.back();
+    needsMore |= found.noPlace;
     if (found.leftOut)
       continue;
     fits |= found.fits();

@@ -248,6 +248,7 @@ void CandidateSet::addChunks(const TriedPlan &like, int chunks) {
   Status before = problems;
   options.cut = quick ? CutRule::MinMax : CutRule::Time;
   options.steady = steady;
+  options.fitting = fitting;
   std::vector<Cutter> cutters = policy.cutters;
   if (cutters.empty())
     cutters.push_back(nullptr); // a search

@@ -102,6 +102,9 @@ public:
   // Schedules of many microbatches need no lists of all of them
   // (PipelineOptions::steady).
   bool steady = false;
+  // Plans without a place are not looked at any further
+  // (PipelineOptions::fitting).
+  bool fitting = false;
   Status problems;
   int64_t evaluations = 0; // stages simulated
   // For a report: what else was tried, the best of each kind, and the schedules

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <limits>
+#include <optional>
 
 namespace merak::planning {
 
@@ -146,8 +148,18 @@ private:
         improve(search, parts);
     }
     PipelinePlan &found = search.best;
-    if (found.begin.empty()) {
+    if (found.begin.empty() && !found.noPlace) {
       lists.release();
+      return {};
+    }
+    if (found.noPlace) {
+      lists.release();
+      found.schedule.name = schedule.name;
+      found.schedule.chunks = schedule.chunks;
+      found.cost.seconds = found.cost.excessBytes =
+          std::numeric_limits<double>::infinity();
+      found.evaluations = search.evaluations;
+      plans.push_back(std::move(found));
       return {};
     }
     // With all microbatches.
@@ -226,10 +238,12 @@ private:
   // Cuts that are compared with no others: priced once, at the end.
   void take(Search &search, const std::vector<int> &begin) {
     ++search.evaluations;
-    std::vector<Marks> marks = choose(search, begin);
-    if (options.limit > 0 && isTooSlow(leastOf(search, begin, &marks)))
+    std::optional<std::vector<Marks>> marks = choose(search, begin);
+    search.best.noPlace = !marks;
+    if (!marks ||
+        (options.limit > 0 && isTooSlow(leastOf(search, begin, &*marks))))
       return;
-    search.best.marks = std::move(marks);
+    search.best.marks = std::move(*marks);
     search.best.begin = begin;
   }
 
@@ -285,7 +299,7 @@ private:
     };
     if (!options.price && isSlower(nullptr))
       return false;
-    std::vector<Marks> marks = choose(search, begin);
+    std::vector<Marks> marks = *choose(search, begin);
     if (isSlower(&marks))
       return false;
     PipelineCost cost = pipelineCost(model, shape, *search.schedule,
@@ -310,19 +324,26 @@ private:
 
   // ------------------------------------------------------- recomputation
 
-  std::vector<Marks> choose(const Search &search,
-                            const std::vector<int> &begin) {
-    int parts = int(begin.size()) - 1;
+  // Nothing where a stage has no place and this is all that is asked for.
+  std::optional<std::vector<Marks>> choose(const Search &search,
+                                           const std::vector<int> &begin) {
+    const int parts = int(begin.size()) - 1;
+    const bool train = problem.train && options.recompute != "none";
+    const bool fitting = asksForPlace(search);
     std::vector<Marks> marks(parts);
-    if (!problem.train || options.recompute == "none")
-      return marks;
-    for (int v = 0; v < parts; ++v)
-      if (search.lists.recomputes[v])
+    for (int v = 0; v < parts; ++v) {
+      if (train && search.lists.recomputes[v])
         marks[v] = options.recompute == "full"
                        ? Marks{shape.modelOf(v, model).levels(), 0}
 
                    : options.recompute == "auto" ? fit(search, begin, v)
                                                  : byRatio(search, begin, v);
+      if (fitting && shape.memoryOf(v) > 0 &&
+          bytesOf(priceOf(model, shape, v, begin[v], begin[v + 1], marks[v],
+                          options.price),
+                  search.lists, begin, v) > shape.memoryOf(v))
+        return std::nullopt;
+    }
     return marks;
   }
 
@@ -365,6 +386,8 @@ private:
                                    [&](int l) { return bytes(l) > limit; });
     if (it != levels.end())
       return {*it, 0};
+    if (asksForPlace(search) && fixedOf(begin, v) > limit)
+      return {};
     // More recomputation need not take less memory: what one microbatch makes
     // again counts too.
     Marks least;
@@ -385,6 +408,17 @@ private:
     for (int end : shardEnds(begin, v))
       consider({0, end});
     return least;
+  }
+
+  // Parts of one device have shares of its memory, which are no limits.
+  bool asksForPlace(const Search &search) const {
+    return options.fitting && search.schedule->chunks == 1 && !comparesCuts();
+  }
+  // Bytes of a stage whatever it recomputes.
+  double fixedOf(const std::vector<int> &begin, int v) const {
+    const StageCost &cost =
+        priceOf(model, shape, v, begin[v], begin[v + 1], {}, options.price);
+    return cost.parameterBytes + cost.gradientBytes + cost.stateBytes;
   }
 
   // Where a block of a stage ends.

@@ -38,6 +38,8 @@ struct PipelineOptions {
   bool steady = false;
   // Plans that certainly take longer are left out (LeastSeconds.h); 0: none.
   double limit = 0;
+  // What has a stage without a place is priced no further: others fit.
+  bool fitting = false;
 };
 
 // Parts of the model on each of so many stages.
@@ -50,6 +52,9 @@ struct PipelinePlan {
   std::vector<int> begin;   // virtual stages + 1 positions
   std::vector<Marks> marks; // per virtual stage
   PipelineCost cost;
+  // A stage takes more memory than its devices have; that is all that is known
+  // (PipelineOptions::fitting).
+  bool noPlace = false;
   int64_t evaluations = 0;
   std::vector<char> recomputed(const StageModel &model,
                                const PipelineShape &shape) const; // per op

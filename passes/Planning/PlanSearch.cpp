@@ -594,6 +594,8 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   CandidateSet candidateSet(policy, quick, input.pinned.stageBegins);
   candidateSet.limit = limit;
   candidateSet.steady = !policy.frontier && !policy.price;
+  const bool limited = limit > 0 && std::isfinite(limit);
+  candidateSet.fitting = limited && rough && !policy.frontier;
   if (!quick && policy.cutters.empty() && !policy.frontier)
     candidateSet.margin = kWorthKeeping;
   auto tryWith = [&](const Techniques &techniques) {
@@ -621,9 +623,10 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
     for (const TriedPlan *tried : candidateSet.frontier())
       if (std::find(found.begin(), found.end(), tried) == found.end())
         found.push_back(tried);
-  if (found.empty()) {
+  best.noPlace = !found.empty() && found.front()->plan.noPlace;
+  if (found.empty() || best.noPlace) {
     best.problem = problems.ok() ? "nothing to plan" : problems.str();
-    best.leftOut = limit > 0 && std::isfinite(limit);
+    best.leftOut = limited;
     return best;
   }
   auto take = [&](const TriedPlan &tried, PlanCandidate &into) {

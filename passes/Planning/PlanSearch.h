@@ -81,8 +81,9 @@ struct PlanCandidate {
   bool full = false;   // planned in full, not only quickly
   std::string problem; // no plan: why
   std::string tried;   // lines: what else was planned with these degrees
-  // No plan, since each takes longer than the limit.
-  bool leftOut = false;
+  // No plan, since each takes longer than the limit, or has a stage without a
+  // place.
+  bool leftOut = false, noPlace = false;
   // Planned on a graph whose split ops are decomposed (passes/Staging/Planner).
   bool decomposed = false;
   std::vector<PlanCandidate> others; // next best with these degrees

@@ -415,6 +415,46 @@ TEST(PipelinePlan, RecomputesAsLittleAsFits) {
   EXPECT_GT(recomputed, 10);
 }
 
+// What is not priced since a stage has no place is what does not fit when it is
+// priced; what fits is the same plan.
+TEST(PipelinePlan, WithoutAPlaceIsWhatDoesNotFit) {
+  Random random(19);
+  int fitting = 0, without = 0;
+  for (int round = 0; round < 400; ++round) {
+    const int n = pick(random, 6, 12), p = pick(random, 1, 3);
+    StageProblem problem = randomProblem(random, n);
+    StageModel model(problem);
+    PipelineShape shape = shapeOf(p, 6);
+    shape.memoryBytes = pick(random, 30, 150);
+    PipelineOptions options;
+    options.schedules = {"1f1b", "gpipe"};
+    options.cut = CutRule::MinMax;
+    options.recompute =
+        std::vector<std::string>{"auto", "none", "full", "0.5"}[round % 4];
+    Status status;
+    const std::vector<PipelinePlan> all =
+        planSchedules(model, shape, options, status);
+    options.fitting = true;
+    const std::vector<PipelinePlan> asked =
+        planSchedules(model, shape, options, status);
+    ASSERT_TRUE(status.ok()) << status.str();
+    ASSERT_EQ(all.size(), asked.size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      EXPECT_EQ(all[i].cost.fits(), !asked[i].noPlace);
+      EXPECT_EQ(all[i].cost.fits(), asked[i].cost.fits());
+      EXPECT_EQ(all[i].schedule.name, asked[i].schedule.name);
+      (all[i].cost.fits() ? fitting : without) += 1;
+      if (!all[i].cost.fits())
+        continue;
+      EXPECT_EQ(all[i].begin, asked[i].begin);
+      EXPECT_EQ(all[i].marks, asked[i].marks);
+      EXPECT_EQ(all[i].cost.seconds, asked[i].cost.seconds);
+    }
+  }
+  EXPECT_GT(fitting, 100);
+  EXPECT_GT(without, 100);
+}
+
 // Simulated time equals the schedule simulator's on the same stages.
 TEST(PipelinePlan, CostIsTheSimulatedTime) {
   Random random(17);
