@@ -114,6 +114,7 @@ void HostCopies::makeParts() {
   hostOfRank.resize(size_t(plan_.file.ranks_size()), 0); // of one process
   parts_ = planCopies(items, hostOfRank, options_.hosts);
   std::vector<int> partOfItem(items_.size());
+  bytesOfHosts_.resize(hosts_.names.size());
   for (size_t p = 0; p < parts_.size(); ++p) {
     std::vector<SafetensorsOutput> outputs;
     File &file = files_.emplace_back();
@@ -130,11 +131,11 @@ void HostCopies::makeParts() {
       file.offsets.push_back(file.bytes);
       file.bytes += uint64_t(items[size_t(i)].bytes);
     }
-    for (const CopyKeeper &keeper : parts_[p].keepers)
-      if (keeper.host == hosts_.mine) {
-        bytesHere_ += file.bytes;
-        bytesReceived_ += keeper.isSent() ? file.bytes : 0;
-      }
+    for (const CopyKeeper &keeper : parts_[p].keepers) {
+      bytesOfHosts_[size_t(keeper.host)] += file.bytes;
+      if (keeper.host == hosts_.mine && keeper.isSent())
+        bytesReceived_ += file.bytes;
+    }
   }
   size_t item = 0; // in the same order
   for (auto &[name, tensor] : manifest_.tensors)
@@ -174,14 +175,14 @@ Status HostCopies::checkMemory() const {
     return free.status();
   // The one that the run goes on from is there until the first new one is.
   const uint64_t before = folder_.bytesOfGenerations();
-  const uint64_t needed =
-      std::max(bytesHere_, 2 * bytesHere_ - std::min(2 * bytesHere_, before));
+  const uint64_t needed = std::max(
+      bytesHere(), 2 * bytesHere() - std::min(2 * bytesHere(), before));
   if (needed <= *free)
     return {};
   return Status::error(fmt::format(
       "--copies: two copies of what host {} keeps take {}, \"{}\" has {} free: "
       "give a smaller --copies, or MERAK_COPIES another folder",
-      hosts_.names[size_t(hosts_.mine)], megabytes(2 * bytesHere_),
+      hosts_.names[size_t(hosts_.mine)], megabytes(2 * bytesHere()),
       folder_.base(), megabytes(*free + before)));
 }
 
@@ -354,6 +355,7 @@ void HostCopies::job(int slot, CheckpointState state, Status copied) {
   Status status = makeGeneration(slots_[slot], state, copied);
   if (status.ok()) {
     ++made_;
+    newest_ = state.step;
     next_ = 1 - slot;
     status = retire(next_, state.step);
   } else {
@@ -523,7 +525,7 @@ std::string HostCopies::summary() const {
   std::lock_guard lock(mutex_);
   std::string line =
       fmt::format("{} cop{} of {} a host", made_.load(),
-                  made_ == 1 ? "y" : "ies", megabytes(bytesHere_));
+                  made_ == 1 ? "y" : "ies", megabytes(bytesHere()));
   if (bytesReceived_ > 0)
     line += fmt::format(" ({} sent)", megabytes(bytesReceived_));
   if (!sorted.empty())

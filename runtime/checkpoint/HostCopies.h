@@ -66,8 +66,17 @@ public:
   std::vector<std::string> news();
   // In the end: how many there were and what they took; empty without any.
   std::string summary() const;
-  // Bytes of one generation on this host, and of what it is sent of them.
-  uint64_t bytesHere() const { return bytesHere_; }
+  // The step of the newest whole one (0: there is none yet), and how many were
+  // left out.
+  struct Made {
+    int64_t step = 0, skipped = 0;
+    bool operator==(const Made &) const = default;
+  };
+  Made made() const { return {newest_, skipped_}; }
+  // Bytes of one generation by host; on this one, and of what it is sent of
+  // them.
+  const std::vector<uint64_t> &bytesOfHosts() const { return bytesOfHosts_; }
+  uint64_t bytesHere() const { return bytesOfHosts_[size_t(hosts_.mine)]; }
   uint64_t bytesReceived() const { return bytesReceived_; }
 
 private:
@@ -137,7 +146,8 @@ private:
   std::vector<File> files_; // by part
   Manifest manifest_;       // but the run's state and what the parts are
   std::vector<Task> tasks_;
-  uint64_t bytesHere_ = 0, bytesReceived_ = 0;
+  std::vector<uint64_t> bytesOfHosts_;
+  uint64_t bytesReceived_ = 0;
 
   Slot slots_[2];
   int next_ = 0; // slot
@@ -145,7 +155,8 @@ private:
   std::atomic<bool> busy_{false};
   bool begun_ = false; // the first copy
   std::thread thread_;
-  std::atomic<int64_t> made_{0}; // generations
+  std::atomic<int64_t> made_{0};   // generations
+  std::atomic<int64_t> newest_{0}; // of them, its step
   int64_t skipped_ = 0;
   std::vector<double> stalls_; // seconds
   mutable std::mutex mutex_;   // of what follows

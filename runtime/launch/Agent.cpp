@@ -3,8 +3,10 @@
 #include "runtime/checkpoint/Checkpoint.h"
 #include "runtime/core/Output.h"
 #include "runtime/core/SecondsSince.h"
-#include "runtime/launch/ChildProcess.h"
-#include "runtime/launch/Hosts.h"
+#include "runtime/elastic/Choice.h"
+#include "runtime/launch/AgentCopies.h"
+#include "runtime/launch/AgentPlans.h"
+#include "runtime/launch/HostLooks.h"
 #include "runtime/launch/RunCopies.h"
 #include "runtime/launch/RunLog.h"
 #include "runtime/plan/Signature.h"
@@ -23,25 +25,6 @@
 
 namespace merak::runtime {
 
-std::string usageProblem(const AgentOptions &options, const AgentRun &run) {
-  if (options.restarts == 0)
-    return options.launcher.empty() && options.hosts.empty()
-               ? ""
-               : "--launcher and --hosts are for --restarts";
-  if (run.save.empty() && !run.copies)
-    return "--restarts goes on from checkpoints: give --save (and "
-           "--save-every), or --copies";
-  if (run.save.empty() && run.log.empty() && !options.launcher.empty())
-    return "--copies without --save needs --log: it says how far a run came";
-  if (options.launcher.empty() && !options.hosts.empty())
-    return "--hosts is for --launcher";
-  const bool names = options.launcher.find("{hosts}") != std::string::npos;
-  if (!options.launcher.empty() && names == options.hosts.empty())
-    return names ? "--launcher has {hosts}: give --hosts"
-                 : "--hosts is for {hosts} in --launcher";
-  return parseHosts(options.hosts).status().str();
-}
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -51,11 +34,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kInVain = 3;
 // Behind its last step a run saves, and tells of no more steps.
 constexpr double kLastSilence = 10;
-// What a host has to start a process; a run to save; one that was told to end.
-constexpr double kAnswerSeconds = 20, kSaveSeconds = 120, kEndSeconds = 15;
-// For copies to go from hosts without a rank to others; who is lost meanwhile
-// ends it sooner.
-constexpr double kPassSeconds = 600;
+// What a run has to save; one that was told to end.
+constexpr double kSaveSeconds = 120, kEndSeconds = 15;
 
 // A checkpoint to go on from.
 struct Position {
@@ -69,23 +49,17 @@ void nap(long milliseconds) {
   nanosleep(&wait, nullptr);
 }
 
-struct Chosen {
-  std::string path;
-  int64_t ranks = 0;
-  double seconds = 0; // of a step, predicted; 0: not compared
-};
-
 class Agent {
 public:
+  using Names = std::set<std::string>;
+
   Agent(const AgentRun &run, const AgentOptions &options,
         const PlanPrices &prices)
       : run_(run), options_(options), prices_(prices) {}
 
   int run() {
-    if (const Status status = begin(); !status.ok()) {
-      complain(fmt::format("merak-run: error: {}", status.str()));
-      return 1;
-    }
+    if (const Status status = begin(); !status.ok())
+      return fail(status.str());
     const int code = runs();
     if (run_.copies)
       endCopies(code);
@@ -98,23 +72,32 @@ private:
       const Position from = position();
       if (from.step >= last_)
         return 0;
-      Result<Chosen> plan = choose(lost_);
-      if (!plan) {
-        complain(fmt::format("merak-run: error: {}", plan.status().str()));
-        return 1;
-      }
+      Result<ChosenPlan> plan = planToStart(from);
+      if (!plan)
+        return fail(plan.status().str());
       tell(from, *plan);
+      begun_ = Clock::now();
       if (run_.copies && !why_.empty())
-        passCopies(from, *plan);
+        note(passCopies(copyAgent(), {copies_, starts_}, left(), plan->ranks,
+                        from.load.empty() ? -1 : from.step));
       Result<ChildProcess> child = ChildProcess::start(command(from, *plan));
-      if (!child) {
-        complain(fmt::format("merak-run: error: {}", child.status().str()));
-        return 1;
-      }
+      if (!child)
+        return fail(child.status().str());
       ++starts_;
+      if (plans_)
+        plans_->started(*plan);
       if (const std::optional<int> code = watch(*child, from, *plan))
         return *code;
     }
+  }
+
+  static int fail(const std::string &what) {
+    complain(fmt::format("merak-run: error: {}", what));
+    return 1;
+  }
+  static void note(const std::string &what) {
+    if (!what.empty())
+      complain("note: " + what);
   }
 
   // --------------------------------------------------------------- beginning
@@ -136,9 +119,11 @@ private:
     ranks_ = first->file.ranks_size();
     hosts_ = *parseHosts(options_.hosts); // usageProblem has looked
     if (!hosts_.empty()) {
-      pool_.emplace(run_.plan, *first, run_.plans, "", run_.trustPlan, prices_);
-      for (const std::string &line : pool_->readFolder())
-        complain("note: " + line);
+      plans_.emplace(
+          PlanPool(run_.plan, *first, run_.source, run_.trustPlan, prices_),
+          hosts_);
+      for (const std::string &line : plans_->readFolder())
+        note(line);
     }
     if (!run_.load.empty()) {
       auto state = readCheckpointState(run_.load);
@@ -177,101 +162,121 @@ private:
     return found && found != before_ ? *found : first_;
   }
 
+  bool saves() const { return !run_.save.empty(); }
+  std::vector<Host> left() const { return without(hosts_, lost_); }
+
   // -------------------------------------------------------------- one more run
 
-  Result<Chosen> choose(const std::set<std::string> &lost) const {
-    if (hosts_.empty())
-      return Chosen{run_.plan, ranks_, 0};
-    const int64_t slots = slotsOf(without(hosts_, lost));
-    if (slots == 0)
+  // Made before, if nothing that is there has a place on the hosts.
+  Result<ChosenPlan> planToStart(const Position &from) {
+    if (!plans_)
+      return ChosenPlan{run_.plan, ranks_};
+    if (slotsOf(left()) == 0)
       return Status::error(
           fmt::format("{}; --launcher starts a process on none of {}", why_,
-                      fmt::join(lost, ", ")));
-    std::optional<Chosen> best;
-    for (const PooledPlan &plan : pool_->plans()) {
-      const int64_t ranks = plan.plan.file.ranks_size();
-      if (ranks > slots)
-        continue;
-      auto seconds =
-          prices_.stepSeconds(plan.plan, std::vector<double>(size_t(ranks), 1));
-      if (!seconds)
-        return seconds.status();
-      if (!best || *seconds < best->seconds)
-        best = {plan.path, ranks, *seconds};
+                      fmt::join(lost_, ", ")));
+    Result<ChosenPlan> plan = plans_->choose(lost_);
+    if (plan)
+      return plan;
+    if (!plans_->lacks(lost_)) {
+      Status why = plan.status();
+      if (run_.source.compiler.empty())
+        why = Status::error(why.str() + " (--plans names a folder of others, "
+                                        "--compiler who makes them)");
+      return why;
     }
-    if (!best)
-      return Status::error(fmt::format(
-          "no plan has a place on {} rank{}: \"{}\" has {} (--plans names a "
-          "folder of others)",
-          slots, slots == 1 ? "" : "s", run_.plan, ranks_));
-    return *best;
+    note(plan.status().str() + ": one is made");
+    plans_->make(lost_);
+    std::optional<Status> made;
+    while (!(made = plans_->made()))
+      if (const int number = nextSignal(100); number > 0 && number != SIGUSR1) {
+        plans_->stop();
+        return Status::error(fmt::format(
+            "{}; stopped by SIG{} while a plan was made, after step {}", why_,
+            sigabbrev_np(number), std::max(from.step, copied())));
+      }
+    if (!made->ok()) {
+      Status why = plan.status();
+      why.merge(*made);
+      return why;
+    }
+    plan = plans_->choose(lost_);
+    if (plan && plan->plannedSeconds > 0)
+      why_ += fmt::format("; a plan for the hosts that are left was made in "
+                          "{:.1f} s",
+                          plan->plannedSeconds);
+    return plan;
   }
 
   std::vector<std::string> command(const Position &from,
-                                   const Chosen &plan) const {
+                                   const ChosenPlan &plan) const {
     std::vector<std::string> words{program_, plan.path};
     words.insert(words.end(), run_.arguments.begin(), run_.arguments.end());
     words.push_back(fmt::format("--steps={}", last_ - from.step));
     if (run_.copies)
       words.push_back(copiesArgument({copies_, starts_}, last_));
-    if (run_.copies && !why_.empty())
+    if (!why_.empty())
       words.push_back("--restarted=" + restart(plan).dump());
     if (!from.load.empty())
       words.push_back("--load=" + from.load);
     if (options_.launcher.empty())
       return words;
     words.push_back("--ranks=env");
-    return launch(options_.launcher, plan.ranks,
-                  placesOf(without(hosts_, lost_), plan.ranks), words);
+    return launch(options_.launcher, plan.ranks, placesOf(left(), plan.ranks),
+                  words);
   }
 
-  nlohmann::ordered_json restart(const Chosen &plan) const {
-    return {{"why", why_},
-            {"plan", plan.path},
-            {"ranks", plan.ranks},
-            {"lost", lost_},
-            {"restarts", restarts_}};
+  nlohmann::ordered_json restart(const ChosenPlan &plan) const {
+    nlohmann::ordered_json entry = {{"why", why_},
+                                    {"plan", plan.path},
+                                    {"ranks", plan.ranks},
+                                    {"lost", lost_},
+                                    {"restarts", restarts_}};
+    if (plan.plannedSeconds > 0)
+      entry["planned_seconds"] = plan.plannedSeconds;
+    return entry;
   }
 
-  // Of a run that is started again: to the user, and behind what the log has of
-  // the steps that stay. With copies the run knows which these are, and tells.
-  void tell(const Position &from, const Chosen &plan) {
+  // Of a run that is started again; the run itself tells its log.
+  void tell(const Position &from, const ChosenPlan &plan) {
     if (why_.empty())
       return;
-    complain(fmt::format(
-        "note: {}; {} \"{}\" on {} rank{}{} (restart {} of {})", why_,
+    note(fmt::format(
+        "{}; {} \"{}\" on {} rank{}{} (restart {} of {})", why_,
         run_.copies ? "starts again with"
                     : fmt::format("goes on after step {} with", from.step),
         plan.path, plan.ranks, plan.ranks == 1 ? "" : "s",
         lost_.empty() ? ""
                       : fmt::format(", without {}", fmt::join(lost_, ", ")),
         restarts_, options_.restarts));
-    if (run_.log.empty() || from.step == 0 || run_.copies)
-      return;
-    nlohmann::ordered_json entry;
-    entry["step"] = from.step;
-    entry["restart"] = restart(plan);
-    if (const Status status = appendToLog(run_.log, from.step, entry.dump());
-        !status.ok())
-      complain("note: " + status.str());
   }
 
   // ----------------------------------------------------------------- watching
 
-  // Until it ends, or a host is back. The code to end with; nothing: another
-  // run is to be started, and why_ says why.
+  // One that came within so many milliseconds; 0: none.
+  int nextSignal(long milliseconds) const {
+    const timespec wait{0, milliseconds * 1'000'000};
+    const int number = sigtimedwait(&signals_, nullptr, &wait);
+    return number > 0 && number != SIGCHLD ? number : 0;
+  }
+
+  // Until it ends, or another plan is to be taken. The code to end with;
+  // nothing: another run is to be started, and why_ says why.
   std::optional<int> watch(ChildProcess &child, const Position &from,
-                           const Chosen &plan) {
+                           const ChosenPlan &plan) {
     steps_ = 0;
+    settled_ = false;
     bool ends = false, last = false; // someone wants the run to end
-    auto beat = Clock::now(), looked = beat;
+    auto beat = Clock::now();
     std::string cause;
-    std::vector<Look> looks;
+    LostHosts hosts(options_.launcher, lost_, options_.lookSeconds);
+    if (plans_ && lost_.empty())
+      plans_->stop();
     while (!child.ended()) {
-      const timespec wait{0, 100'000'000};
-      if (const int number = sigtimedwait(&signals_, nullptr, &wait);
-          number > 0 && number != SIGCHLD) {
+      if (const int number = nextSignal(100); number > 0) {
         ends |= number != SIGUSR1;
+        if (plans_ && ends)
+          plans_->stop();
         pass(child, number);
       }
       if (const int beats = child.beats(last); beats > 0) {
@@ -284,23 +289,72 @@ private:
         cause = fmt::format("no step for {:.0f} seconds", most);
         child.signal(SIGKILL);
       }
-      if (ends || lost_.empty() || secondsSince(looked) < options_.lookSeconds)
+      if (ends || lost_.empty())
         continue;
-      if (looks.empty())
-        looks = lookAt(lost_);
-      if (const std::set<std::string> back = takeAnswers(looks);
-          !back.empty() && isWorth(back, plan) && (!saves() || saved(child))) {
-        end(child);
-        for (const std::string &host : back)
-          lost_.erase(host);
-        why_ = fmt::format("{} {} back", fmt::join(back, ", "),
-                           back.size() == 1 ? "is" : "are");
-        return std::nullopt;
-      }
-      if (looks.empty())
-        looked = Clock::now();
+      if (hosts.look())
+        settled_ = false;
+      std::string why = whyAnotherPlan(hosts.lost(), plan);
+      if (why.empty() || (saves() && !saved(child)))
+        continue;
+      end(child);
+      lost_ = hosts.lost();
+      why_ = std::move(why);
+      return std::nullopt;
     }
     return after(*child.ended(), ends, cause, from);
+  }
+
+  // A plan for these hosts is better than the one that runs; empty: none is,
+  // so far.
+  std::string whyAnotherPlan(const Names &lost, const ChosenPlan &plan) {
+    if (const auto made = plans_->made(); made && !made->ok())
+      note(made->str());
+    if (!plans_->lacks(lost))
+      plans_->stop();
+    else if (run_.source.folder == run_.source.made) // not of --plans alone
+      plans_->make(lost);
+    if (plans_->isMaking() || settled_)
+      return {};
+    const Result<ChosenPlan> other = plans_->choose(lost);
+    if (!other || other->path == plan.path) {
+      settled_ = true;
+      return {};
+    }
+    Names back;
+    std::set_difference(lost_.begin(), lost_.end(), lost.begin(), lost.end(),
+                        std::inserter(back, back.end()));
+    if (back.empty())
+      return judge(plan, *other);
+    settled_ = other->seconds >= plan.seconds;
+    return settled_ ? ""
+                    : fmt::format("{} {} back", fmt::join(back, ", "),
+                                  back.size() == 1 ? "is" : "are");
+  }
+
+  // Whether it is worth a restart, which takes what the last one took.
+  std::string judge(const ChosenPlan &plan, const ChosenPlan &other) {
+    const std::optional<LogEnd> log = endOfLog(run_.log);
+    if (run_.log.empty()) {
+      note(fmt::format("\"{}\" is for the next restart: without --log it is "
+                       "not known what a step takes",
+                       other.path));
+      settled_ = true;
+    }
+    if (!log || log->stepSeconds() == 0 || !log->isOf(restart(plan)))
+      return {};
+    double stall = std::max(0.0, secondsSince(begun_) - log->seconds);
+    if (!saves()) // steps since the last copy are done again
+      stall += double(run_.copiesEvery) * log->stepSeconds();
+    const elastic::Verdict verdict =
+        elastic::judge({log->stepSeconds(), plan.seconds, last_ - log->step},
+                       {{other.seconds, 0, stall}});
+    settled_ = true;
+    if (verdict.choice >= 0)
+      return fmt::format("a plan for the hosts that are left was made in "
+                         "{:.1f} s: {}",
+                         other.plannedSeconds, verdict.why);
+    note(fmt::format("\"{}\" is not taken: {}", other.path, verdict.why));
+    return {};
   }
 
   // A launcher ends its ranks at once; they are to save before.
@@ -323,10 +377,8 @@ private:
       return code;
     if (cause.empty())
       cause = describeEnd(status);
-    int64_t reached =
-        std::max(from.step + steps_, lastStepOfLog(run_.log).value_or(0));
-    if (run_.copies)
-      reached = std::max(reached, newestCopy(copies_).value_or(0));
+    const int64_t reached =
+        std::max({from.step + steps_, logged(), run_.copies ? copied() : 0});
     const bool inVain = position() == from && reached <= furthest_;
     furthest_ = std::max(furthest_, reached);
     inVain_ = inVain ? inVain_ + 1 : 0;
@@ -334,84 +386,38 @@ private:
                        steps_ == 1 ? "" : "s", cause);
     if (!options_.launcher.empty())
       why_ = fmt::format("the run was lost: {}", cause);
-    if (restarts_ == options_.restarts || inVain_ == kInVain) {
-      complain(fmt::format(
-          "merak-run: error: {}; {}", why_,
+    if (restarts_ == options_.restarts || inVain_ == kInVain)
+      return fail(fmt::format(
+          "{}; {}", why_,
           inVain_ == kInVain
               ? fmt::format("{} times in a row without getting further",
                             kInVain)
               : fmt::format("--restarts allows {}", options_.restarts)));
-      return 1;
-    }
     ++restarts_;
     findLost();
     return std::nullopt;
   }
 
-  bool saves() const { return !run_.save.empty(); }
-
-  // Hosts that the plan has no place for may have copies that those which it
-  // has need: these go there first.
-  void passCopies(const Position &from, const Chosen &plan) {
-    const std::vector<Host> left = without(hosts_, lost_);
-    std::vector<Host> targets = *parseHosts(placesOf(left, plan.ranks));
-    if (targets.size() >= left.size())
-      return;
-    std::string places;
-    for (const Host &host : left) // targets come first in it
-      places += fmt::format("{}{}:1", places.empty() ? "" : ",", host.name);
-    auto child = ChildProcess::start(
-        launch(options_.launcher, int64_t(left.size()), places,
-               {program_,
-                passArgument({copies_, starts_}, int64_t(targets.size()),
-                             from.load.empty() ? -1 : from.step),
-                "--ranks=env"}));
-    if (!child)
-      return; // nor will the run start
-    for (const auto begin = Clock::now(); !child->ended(); nap(20))
-      if (secondsSince(begin) > kPassSeconds)
-        child->signal(SIGKILL);
-    if (const int status = *child->ended();
-        !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-      complain(fmt::format("note: copies of hosts without a rank: {}",
-                           describeEnd(status)));
+  int64_t logged() const {
+    const std::optional<LogEnd> log = endOfLog(run_.log);
+    return log ? log->step : 0;
   }
+  // This host need not be one of those that have copies.
+  int64_t copied() const { return newestCopy(copies_).value_or(0); }
 
-  // Of a run that is over: what it kept in memory goes, on all hosts, unless it
-  // is all that is left of it.
+  CopyAgent copyAgent() const { return {program_, options_.launcher, ranks_}; }
+
+  // Of a run that is over: what it kept in memory goes, unless it is all that
+  // is left of it.
   void endCopies(int code) {
-    // This host need not be one of theirs; the log tells of all.
-    const int64_t kept = std::max(newestCopy(copies_).value_or(0),
-                                  lastStepOfLog(run_.log).value_or(0));
-    if (code != 0 && code != 2 && kept > position().step) {
-      complain(fmt::format("note: copies of the state stay in \"{}\" of each "
-                           "host (merak-plan gather puts them together), until "
-                           "another run with copies finds them, an hour later",
-                           copiesPath(copies_)));
-      return;
-    }
-    if (options_.launcher.empty()) {
-      if (const Status status = removeCopies(copies_); !status.ok())
-        complain("note: " + status.str());
-      return;
-    }
-    const std::vector<std::string> remove{
-        program_, fmt::format("--remove-copies={}", copies_)};
-    std::vector<Look> looks;
-    if (hosts_.empty()) {
-      if (auto process = ChildProcess::start(
-              launch(options_.launcher, ranks_, "", remove), true))
-        looks.push_back({"", std::move(*process)});
-    } else {
-      std::set<std::string> there;
-      for (const Host &host : without(hosts_, lost_))
-        there.insert(host.name);
-      looks = lookAt(there, remove);
-    }
-    while (!looks.empty()) {
-      takeAnswers(looks);
-      nap(50);
-    }
+    if (code != 0 && code != 2 &&
+        std::max(copied(), logged()) > position().step)
+      note(fmt::format("copies of the state stay in \"{}\" of each host "
+                       "(merak-plan gather puts them together), until another "
+                       "run with copies finds them, an hour later",
+                       copiesPath(copies_)));
+    else
+      note(removeCopies(copyAgent(), copies_, left()));
   }
 
   // Waits for a checkpoint that is written because it was asked for.
@@ -438,66 +444,15 @@ private:
       nap(10);
   }
 
-  // -------------------------------------------------------------------- hosts
-
-  // A process that does nothing, or little, on a host.
-  struct Look {
-    std::string host;
-    ChildProcess process;
-    Clock::time_point begin = Clock::now();
-  };
-
-  std::vector<Look> lookAt(const std::set<std::string> &hosts,
-                           const std::vector<std::string> &command = {
-                               "true"}) const {
-    std::vector<Look> looks;
-    for (const std::string &host : hosts)
-      if (auto process = ChildProcess::start(
-              launch(options_.launcher, 1, host + ":1", command), true))
-        looks.push_back({host, std::move(*process)});
-    return looks;
-  }
-
-  // Those that answered by now; what is left over is without an answer yet.
-  static std::set<std::string> takeAnswers(std::vector<Look> &looks) {
-    std::set<std::string> answered;
-    std::vector<Look> rest;
-    for (Look &look : looks) {
-      const std::optional<int> status = look.process.ended();
-      if (status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0)
-        answered.insert(look.host);
-      else if (!status && secondsSince(look.begin) < kAnswerSeconds)
-        rest.push_back(std::move(look));
-    }
-    looks.swap(rest);
-    return answered;
-  }
-
   void findLost() {
-    std::set<std::string> all;
+    Names all;
     for (const Host &host : hosts_)
       all.insert(host.name);
-    if (all.empty())
-      return;
-    std::vector<Look> looks = lookAt(all);
-    std::set<std::string> there;
-    while (!looks.empty()) {
-      there.merge(takeAnswers(looks));
-      nap(50);
-    }
+    const Names there = HostLooks(options_.launcher, all).wait();
     lost_.clear();
     for (const std::string &host : all)
       if (!there.count(host))
         lost_.insert(host);
-  }
-
-  // Whether a plan is faster with these hosts.
-  bool isWorth(const std::set<std::string> &back, const Chosen &plan) const {
-    std::set<std::string> lost = lost_;
-    for (const std::string &host : back)
-      lost.erase(host);
-    const Result<Chosen> other = choose(lost);
-    return other.ok() && other->seconds < plan.seconds;
   }
 
   const AgentRun &run_;
@@ -506,18 +461,20 @@ private:
   std::string program_; // this one
   int64_t ranks_ = 0;   // of the first plan
   std::vector<Host> hosts_;
-  std::optional<PlanPool> pool_;   // with hosts
-  Position first_;                 // --load, or nothing
-  std::optional<Position> before_; // what --save had before
-  int64_t last_ = 0;               // step to end after
-  std::set<std::string> lost_;     // hosts
-  std::string why_;                // the next run is started
+  std::optional<AgentPlans> plans_; // with hosts
+  Position first_;                  // --load, or nothing
+  std::optional<Position> before_;  // what --save had before
+  int64_t last_ = 0;                // step to end after
+  Names lost_;                      // hosts
+  std::string why_;                 // the next run is started
   int64_t restarts_ = 0;
-  std::string copies_;   // id of the run in its hosts' memory
-  int64_t starts_ = 0;   // of the run
-  int64_t steps_ = 0;    // that the run told of
-  int64_t furthest_ = 0; // step that any run did
+  std::string copies_;      // id of the run in its hosts' memory
+  int64_t starts_ = 0;      // of the run
+  Clock::time_point begun_; // the last of them
+  int64_t steps_ = 0;       // that the run told of
+  int64_t furthest_ = 0;    // step that any run did
   int inVain_ = 0;
+  bool settled_ = false; // no plan that is there is better than that which runs
   sigset_t signals_;
 };
 

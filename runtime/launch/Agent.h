@@ -1,12 +1,14 @@
 // A process that outlives the run that it starts: when the run is lost, it is
 // started again from the newest checkpoint, on the hosts that are still there,
-// under the fastest plan that has a place on them. With copies in the hosts'
-// memory the run itself finds out whether they are newer (RunCopies.h). The
-// agent itself trains nothing, and whatever ends a run does not end it.
+// under the fastest plan that has a place on them (AgentPlans.h). With copies
+// in the hosts' memory the run itself finds out whether they are newer
+// (RunCopies.h). The agent itself trains nothing, and whatever ends a run does
+// not end it.
 //
 //   run lost ─► which hosts answer? ─► plan for these ─► run, from the newest
-//                     │                                  generation of --save
-//                     └─ a host that answers again: save, end, the same way
+//                     │                       │          generation of --save
+//                     │                       └─ a faster one was made,
+//                     └─ or a host answers again: save, end, the same way
 //
 // What a run is started with is its own command line, but for the plan, --load
 // and --steps, so a run under an agent is one that a user could have started.
@@ -31,14 +33,13 @@ struct AgentOptions {
 // What an agent has to know of the run's options.
 struct AgentRun {
   std::vector<std::string> arguments; // but plan, --steps and --load
-  std::string plan, save, load, log, plans;
+  std::string plan, save, load, log;
+  PlanSource source; // of plans for fewer hosts
   int64_t steps = 1;
   bool copies = false; // of the state in memory
+  int64_t copiesEvery = 0;
   bool trustPlan = false;
 };
-
-// Empty: they fit together.
-std::string usageProblem(const AgentOptions &options, const AgentRun &run);
 
 // The exit code of the last run, 1 if it was lost more often than allowed.
 int runAgent(const AgentRun &run, const AgentOptions &options,

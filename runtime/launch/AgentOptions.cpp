@@ -1,5 +1,7 @@
 #include "runtime/launch/AgentOptions.h"
 
+#include "runtime/launch/Hosts.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +20,27 @@ void addAgentOptions(CLI::App &app, AgentOptions &options) {
                  "\"mpirun -np {ranks} --host {hosts}\"");
   app.add_option("--hosts", options.hosts,
                  "with --launcher: HOST:RANKS,...; those that do not answer "
-                 "are left out, with a plan of --plans for fewer ranks");
+                 "are left out, with a plan for fewer ranks that merakc makes, "
+                 "or one of --plans");
+}
+
+std::string usageProblem(const AgentOptions &options, const AgentRun &run) {
+  if (options.restarts == 0)
+    return options.launcher.empty() && options.hosts.empty()
+               ? ""
+               : "--launcher and --hosts are for --restarts";
+  if (run.save.empty() && !run.copies)
+    return "--restarts goes on from checkpoints: give --save (and "
+           "--save-every), or --copies";
+  if (run.save.empty() && run.log.empty() && !options.launcher.empty())
+    return "--copies without --save needs --log: it says how far a run came";
+  if (options.launcher.empty() && !options.hosts.empty())
+    return "--hosts is for --launcher";
+  const bool names = options.launcher.find("{hosts}") != std::string::npos;
+  if (!options.launcher.empty() && names == options.hosts.empty())
+    return names ? "--launcher has {hosts}: give --hosts"
+                 : "--hosts is for {hosts} in --launcher";
+  return parseHosts(options.hosts).status().str();
 }
 
 std::vector<std::string> argumentsOfRuns(const CLI::App &app, bool withPlans) {
@@ -28,7 +50,8 @@ std::vector<std::string> argumentsOfRuns(const CLI::App &app, bool withPlans) {
   std::vector<std::string> arguments;
   for (const CLI::Option *option : app.parse_order()) {
     const std::string name = option->get_name();
-    if (own.count(name) || (name == "--plans" && !withPlans))
+    if (own.count(name) ||
+        ((name == "--plans" || name == "--compiler") && !withPlans))
       continue;
     const std::string text =
         fmt::format("{}={}", name, option->results().back());

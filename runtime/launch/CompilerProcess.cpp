@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -30,7 +31,10 @@ std::string defaultCompiler() {
 namespace {
 
 // Between fork and exec only what may be called there.
-[[noreturn]] void become(char **arguments, int output) {
+[[noreturn]] void become(char **arguments, int output, pid_t parent) {
+  sigset_t nothing;
+  sigemptyset(&nothing);
+  ::sigprocmask(SIG_SETMASK, &nothing, nullptr);
   const int none = ::open("/dev/null", O_RDONLY);
   if (none >= 0)
     ::dup2(none, 0);
@@ -38,6 +42,10 @@ namespace {
   ::dup2(output, 2);
   // A signal to the terminal is for the run, which ends this one.
   ::setpgid(0, 0);
+  // Nor does anybody wait for a plan when the run is gone.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent)
+    ::_exit(1);
   if (::nice(10) < 0 && errno == EPERM)
     errno = 0;
   ::execvp(arguments[0], arguments);
@@ -83,9 +91,9 @@ Status runCompiler(const std::string &compiler,
   if (::pipe2(ends, O_CLOEXEC) != 0)
     return Status::error(
         fmt::format("cannot start \"{}\": {}", compiler, std::strerror(errno)));
-  const pid_t child = ::fork();
+  const pid_t parent = ::getpid(), child = ::fork();
   if (child == 0)
-    become(pointers.data(), ends[1]);
+    become(pointers.data(), ends[1], parent);
   ::close(ends[1]);
   if (child < 0) {
     ::close(ends[0]);

@@ -81,13 +81,21 @@ size_t deviceCount(const planpb::PlanFile &plan) {
   return std::min(count, kMostDevices);
 }
 
+// Of an option that is there once; empty: it is not.
+static std::string givenIn(const planpb::PlanFile &plan, const char *name) {
+  for (const std::string &option : plan.options())
+    if (nameOf(option) == name)
+      return valueOf(option);
+  return "";
+}
+
+std::string clusterFileOf(const planpb::PlanFile &plan) {
+  return givenIn(plan, "--cluster");
+}
+
 Result<elastic::Situation> plannedFor(const planpb::PlanFile &plan,
                                       size_t devices) {
-  std::string rates;
-  for (const std::string &option : plan.options())
-    if (nameOf(option) == "--for-rates")
-      rates = valueOf(option);
-  return elastic::parseSituation(rates, devices);
+  return elastic::parseSituation(givenIn(plan, "--for-rates"), devices);
 }
 
 std::vector<double> ratesOfRanks(const planpb::PlanFile &plan,
@@ -122,10 +130,22 @@ Result<LoadedPlan> loadNext(const std::string &path, bool trust,
   return plan;
 }
 
-Result<std::vector<std::string>>
-compileArguments(const planpb::PlanFile &plan,
-                 const elastic::Situation &situation, bool regroups,
-                 const std::string &output) {
+PlanSource sourceOfPlans(const std::string &plan, const std::string &plans,
+                         const std::string &compiler) {
+  PlanSource source;
+  source.made = std::filesystem::path(plan + "/.")
+                    .lexically_normal()
+                    .parent_path()
+                    .replace_extension(".plans");
+  source.folder = plans.empty() ? source.made : plans;
+  if (compiler != "off")
+    source.compiler = compiler.empty() ? defaultCompiler() : compiler;
+  return source;
+}
+
+Result<std::vector<std::string>> compileArguments(const planpb::PlanFile &plan,
+                                                  const PlanWish &wish,
+                                                  const std::string &output) {
   if (plan.options_size() == 0)
     return Status::error("the plan does not say how it was compiled: compile "
                          "it again");
@@ -138,7 +158,7 @@ compileArguments(const planpb::PlanFile &plan,
                                                   "--strategy"};
   static const std::set<std::string> kSearched = {"--mesh", "--microbatch",
                                                   "--parts"};
-  bool hasMesh = regroups;
+  bool hasMesh = wish.regroups;
   for (const std::string &option : plan.options()) {
     const std::string name = nameOf(option);
     if (!isOfCompiling(option))
@@ -146,24 +166,26 @@ compileArguments(const planpb::PlanFile &plan,
           "the plan says that it was compiled with \"{}\", which is no option "
           "of what is compiled",
           option));
-    if (kReplaced.count(name) || (regroups && kSearched.count(name)))
+    if (kReplaced.count(name) || (wish.regroups && kSearched.count(name)) ||
+        (!wish.cluster.empty() && name == "--cluster"))
       continue;
     hasMesh = hasMesh || name == "--mesh";
     arguments.push_back(option);
   }
   if (!hasMesh)
     arguments.push_back("--mesh=" + degreesOf(plan));
-  arguments.push_back(fmt::format("--devices={}", situation.size()));
-  if (const std::string rates = elastic::str(situation); rates != "none")
+  if (!wish.cluster.empty())
+    arguments.push_back("--cluster=" + wish.cluster);
+  arguments.push_back(fmt::format("--devices={}", wish.devices.size()));
+  if (const std::string rates = elastic::str(wish.devices); rates != "none")
     arguments.push_back("--for-rates=" + rates);
   return arguments;
 }
 
-PlanPool::PlanPool(std::string path, const LoadedPlan &first,
-                   std::string folder, std::string compiler, bool trust,
-                   PlanPrices prices)
-    : folder_(std::move(folder)), compiler_(std::move(compiler)), trust_(trust),
-      prices_(std::move(prices)), devices_(deviceCount(first.file)) {
+PlanPool::PlanPool(std::string path, const LoadedPlan &first, PlanSource source,
+                   bool trust, PlanPrices prices)
+    : source_(std::move(source)), trust_(trust), prices_(std::move(prices)),
+      devices_(deviceCount(first.file)) {
   auto planned = plannedFor(first.file, devices_);
   plans_.push_back({std::move(path), first,
                     planned ? *planned : elastic::Situation(devices_, 1)});
@@ -209,7 +231,8 @@ Status PlanPool::add(const std::string &path) {
 std::vector<std::string> PlanPool::readFolder() {
   std::vector<std::string> paths, notes;
   std::error_code error;
-  for (const auto &entry : std::filesystem::directory_iterator(folder_, error))
+  for (const auto &entry :
+       std::filesystem::directory_iterator(source_.folder, error))
     if (entry.path().extension() == ".plan")
       paths.push_back(entry.path().string());
   std::sort(paths.begin(), paths.end());
@@ -220,28 +243,34 @@ std::vector<std::string> PlanPool::readFolder() {
   return notes;
 }
 
+Status PlanPool::compile(const PlanWish &wish, const std::string &path,
+                         const std::atomic<bool> &stop) const {
+  auto arguments = compileArguments(plans_.front().plan.file, wish, path);
+  if (!arguments)
+    return arguments.status();
+  const std::string folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    return Status::error(
+        fmt::format("cannot write \"{}\": {}", folder, error.message()));
+  return runCompiler(source_.compiler, *arguments, stop);
+}
+
 Status PlanPool::provide(const elastic::Situation &situation,
                          const std::atomic<bool> &stop) {
-  if (compiler_.empty())
+  if (source_.compiler.empty())
     return {};
   for (const PooledPlan &known : plans_)
     if (!elastic::differ(known.planned, situation))
       return {};
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error)
-    return Status::error(
-        fmt::format("cannot write \"{}\": {}", folder_, error.message()));
-  const planpb::PlanFile &first = plans_.front().plan.file;
   Status problems;
   for (bool regroups : {false, true}) {
-    if (!regroups && first.meshes_size() > 0)
+    if (!regroups && plans_.front().plan.file.meshes_size() > 0)
       continue; // it has no degrees to keep
-    const std::string path = folder_ + "/" + folderName(situation, regroups);
-    auto arguments = compileArguments(first, situation, regroups, path);
-    if (!arguments)
-      return arguments.status();
-    Status made = runCompiler(compiler_, *arguments, stop);
+    const std::string path =
+        source_.made + "/" + folderName(situation, regroups);
+    Status made = compile({situation, regroups, ""}, path, stop);
     if (made.ok())
       made = add(path);
     problems.merge(made);

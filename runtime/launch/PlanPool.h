@@ -1,5 +1,6 @@
 // The plans that a run may go on with: the one it began with, those of a
-// folder, and those that merakc makes for devices as they are by now.
+// folder, and those that merakc makes for devices as they are by now, or for
+// those that are left.
 #pragma once
 
 #include "runtime/elastic/Situation.h"
@@ -8,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <list>
+#include <set>
 
 namespace merak::runtime {
 
@@ -22,13 +24,32 @@ struct PlanPrices {
   std::function<Result<std::string>(const LoadedPlan &,
                                     const std::vector<double> &)>
       healthyCluster;
+  // The cluster of a file without some of its nodes, of which the first ones
+  // have so many devices each; empty: they have others.
+  std::function<Result<std::string>(const std::string &file,
+                                    const std::vector<int64_t> &devices,
+                                    const std::set<size_t> &without)>
+      withoutNodes;
 };
+
+// Where plans come from.
+struct PlanSource {
+  std::string folder;   // of those that are there; may be missing
+  std::string made;     // folder for those that merakc makes
+  std::string compiler; // that merakc; empty: none are made
+};
+// As --plans and --compiler of a run say it, whose plan is `plan`: without
+// --plans those that were made for it before.
+PlanSource sourceOfPlans(const std::string &plan, const std::string &plans,
+                         const std::string &compiler);
 
 // Devices by number up to the last one that the plan knows of.
 size_t deviceCount(const planpb::PlanFile &plan);
 // What the plan was compiled for (merakc --for-rates), by device.
 Result<elastic::Situation> plannedFor(const planpb::PlanFile &plan,
                                       size_t devices);
+// The file that it was compiled for (merakc --cluster); empty: none.
+std::string clusterFileOf(const planpb::PlanFile &plan);
 // Of devices, those of the ranks.
 std::vector<double> ratesOfRanks(const planpb::PlanFile &plan,
                                  const elastic::Situation &situation);
@@ -40,14 +61,20 @@ Status makeHealthy(LoadedPlan &plan, const PlanPrices &prices);
 Result<LoadedPlan> loadNext(const std::string &path, bool trust,
                             const PlanPrices &prices);
 
-// How to compile the model of a plan again, as that plan was. `regroups`: with
-// degrees and devices that are searched, instead of the plan's own degrees.
-// Errors: the plan does not say how it was compiled, or has options that write
-// files or ask for something else.
-Result<std::vector<std::string>>
-compileArguments(const planpb::PlanFile &plan,
-                 const elastic::Situation &situation, bool regroups,
-                 const std::string &output);
+// What merakc is asked for.
+struct PlanWish {
+  elastic::Situation devices; // their rates
+  // Degrees and devices are searched, instead of the plan's own degrees.
+  bool regroups = false;
+  std::string cluster; // a file; empty: the plan's own
+};
+
+// How to compile the model of a plan again, as that plan was. Errors: the plan
+// does not say how it was compiled, or has options that write files or ask for
+// something else.
+Result<std::vector<std::string>> compileArguments(const planpb::PlanFile &plan,
+                                                  const PlanWish &wish,
+                                                  const std::string &output);
 
 struct PooledPlan {
   std::string path;
@@ -57,10 +84,9 @@ struct PooledPlan {
 
 class PlanPool {
 public:
-  // `first`: the plan that the run begins with. `folder`: of more of them, may
-  // be missing. `compiler` empty: none are made.
-  PlanPool(std::string path, const LoadedPlan &first, std::string folder,
-           std::string compiler, bool trust, PlanPrices prices);
+  // `first`: the plan that the run begins with.
+  PlanPool(std::string path, const LoadedPlan &first, PlanSource source,
+           bool trust, PlanPrices prices);
   // Takes the plans of the folder; returns why some are not considered.
   std::vector<std::string> readFolder();
 
@@ -68,17 +94,23 @@ public:
   // Returns what went wrong, which leaves the others.
   Status provide(const elastic::Situation &situation,
                  const std::atomic<bool> &stop);
+  // Makes one, which is not in the pool by that; others may use the pool
+  // meanwhile.
+  Status compile(const PlanWish &wish, const std::string &path,
+                 const std::atomic<bool> &stop) const;
+  // Errors: it cannot be read, or is no plan to go on with.
+  Status add(const std::string &path);
   // They stay where they are.
   const std::list<PooledPlan> &plans() const { return plans_; }
   const PlanPrices &prices() const { return prices_; }
+  const PlanSource &source() const { return source_; }
   size_t devices() const { return devices_; }
 
 private:
-  Status add(const std::string &path);
   Status checkSame(const LoadedPlan &plan) const;
 
   std::list<PooledPlan> plans_;
-  std::string folder_, compiler_;
+  PlanSource source_;
   bool trust_;
   PlanPrices prices_;
   size_t devices_;

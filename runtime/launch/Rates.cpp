@@ -3,10 +3,8 @@
 #include "runtime/comm/World.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 
 namespace merak::runtime {
@@ -120,75 +118,6 @@ rates::Known RateKeeper::known() const {
   for (size_t rank = 0; rank < devices_.size(); ++rank)
     all.devices[size_t(devices_[rank])] = of.devices[rank];
   return all;
-}
-
-Result<std::string> statusOf(const std::string &logPath) {
-  std::ifstream file(logPath, std::ios::binary);
-  if (!file)
-    return Status::error(fmt::format("cannot read \"{}\"", logPath));
-  nlohmann::json last, rated, replanned, restarted;
-  for (std::string line; std::getline(file, line);) {
-    auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object() || !json.contains("step"))
-      continue; // cut off while it was written
-    if (json.contains("replan")) {
-      if (json["replan"].value("what", std::string()) == "switch")
-        replanned = json;
-      continue;
-    }
-    if (json.contains("restart")) {
-      restarted = json;
-      continue;
-    }
-    if (json.contains("rates"))
-      rated = json;
-    last = std::move(json);
-  }
-  if (!last.is_object())
-    return Status::error(fmt::format(
-        "\"{}\": no step is done, or it is no log of a run", logPath));
-  std::string text =
-      fmt::format("step {}, {:.2f} ms", last.value("step", int64_t(0)),
-                  1e3 * last.value("seconds", 0.0));
-  if (!rated.is_object() || !rated["rates"].is_array())
-    return Status::error(fmt::format(
-        "{}; \"{}\" has no rates: start the run with --rates", text, logPath));
-  text += fmt::format("; rates of step {}:\n  rank    rate  pace",
-                      rated.value("step", int64_t(0)));
-  const nlohmann::json idle = rated.value("idle", nlohmann::json::array());
-  const nlohmann::json slow = rated.value("slow", nlohmann::json::object());
-  for (size_t r = 0; r < rated["rates"].size(); ++r) {
-    const nlohmann::json &rate = rated["rates"][r];
-    const auto found = slow.find(std::to_string(r));
-    if (std::find(idle.begin(), idle.end(), r) != idle.end()) {
-      text += fmt::format("\n  {:>4}  {:>6.2f}  without a rank", r,
-                          rate.is_number() ? rate.get<double>() : 0.0);
-      continue;
-    }
-    text += fmt::format("\n  {:>4}  {:>6.2f}  {}", r,
-                        rate.is_number() ? rate.get<double>() : 0.0,
-                        found == slow.end()
-                            ? "normal"
-                            : fmt::format("{} since step {}",
-                                          found->value("pace", std::string()),
-                                          found->value("since", int64_t(0))));
-  }
-  if (replanned.is_object())
-    text += fmt::format("\nplan \"{}\" since step {}",
-                        replanned["replan"].value("to", std::string()),
-                        replanned.value("step", int64_t(0)) + 1);
-  if (restarted.is_object()) {
-    const nlohmann::json &restart = restarted["restart"];
-    const int64_t times = restart.value("restarts", int64_t(0));
-    text += fmt::format("\nstarted again {} time{}, last after step {} with "
-                        "\"{}\" on {} ranks: {}",
-                        times, times == 1 ? "" : "s",
-                        restarted.value("step", int64_t(0)),
-                        restart.value("plan", std::string()),
-                        restart.value("ranks", int64_t(0)),
-                        restart.value("why", std::string()));
-  }
-  return text;
 }
 
 } // namespace merak::runtime

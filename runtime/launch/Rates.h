@@ -49,8 +49,4 @@ private:
   std::vector<rates::Seconds> expected_; // by rank
 };
 
-// For people, what the log of a run says of it by now: its last step, and each
-// rank's rate. Errors: not a log, or one without rates.
-Result<std::string> statusOf(const std::string &logPath);
-
 } // namespace merak::runtime

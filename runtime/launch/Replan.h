@@ -19,7 +19,7 @@ namespace merak::runtime {
 struct ReplanOptions {
   std::string mode = "off"; // "off", "suggest", "auto"
   std::string plans;        // a folder of plans to choose from
-  std::string compiler;     // else of this merakc
+  std::string compiler;     // else of this merakc; "off": of none
   bool isOn() const { return mode != "off"; }
 };
 

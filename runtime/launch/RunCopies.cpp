@@ -153,15 +153,21 @@ std::vector<std::string> RunCopies::notes(int64_t step) {
   return std::exchange(notes_, {});
 }
 
-nlohmann::ordered_json RunCopies::restartEntry(int64_t step) const {
+nlohmann::ordered_json restartEntry(const RunCopiesOptions &options,
+                                    int64_t step) {
   nlohmann::ordered_json entry;
-  auto why = nlohmann::ordered_json::parse(options_.restarted, nullptr, false);
-  if (!why.is_object())
-    return entry;
-  why["state"] = from_;
-  why["state_seconds"] = seconds_;
-  entry["step"] = step;
-  entry["restart"] = std::move(why);
+  auto why = nlohmann::ordered_json::parse(options.restarted, nullptr, false);
+  if (why.is_object())
+    entry = {{"step", step}, {"restart", std::move(why)}};
+  return entry;
+}
+
+nlohmann::ordered_json RunCopies::restartEntry(int64_t step) const {
+  nlohmann::ordered_json entry = runtime::restartEntry(options_, step);
+  if (!entry.is_null()) {
+    entry["restart"]["state"] = from_;
+    entry["restart"]["state_seconds"] = seconds_;
+  }
   return entry;
 }
 
@@ -169,8 +175,7 @@ Status RunCopies::keep(Session &session, const SessionOptions &options,
                        World *world, bool &tooLittle) {
   copies_.reset();
   CopyOptions copies = options_.copies;
-  if (options_.every > 0)
-    copies.every = options_.every;
+  copies.every = options_.stepsBetween();
   copies.anyValues = options.onNonFinite == OnNonFinite::ignore;
   const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
   copies.threads = std::min(
@@ -183,6 +188,7 @@ Status RunCopies::keep(Session &session, const SessionOptions &options,
   if (made) {
     copies_ = std::move(*made);
     kept_ = true;
+    logged_.reset();
     return {};
   }
   tooLittle = !(world && world->aborted());
@@ -218,6 +224,24 @@ std::vector<std::string> RunCopies::news() {
     for (std::string &line : copies_->news())
       news.push_back(std::move(line));
   return news;
+}
+
+nlohmann::ordered_json RunCopies::logEntry() {
+  nlohmann::ordered_json entry;
+  if (!copies_)
+    return entry;
+  const HostCopies::Made made = copies_->made();
+  if (logged_ == made)
+    return entry;
+  entry["step"] = made.step;
+  entry["skipped"] = made.skipped;
+  if (!logged_) {
+    entry["hosts"] = start_->hosts().names;
+    entry["bytes"] = copies_->bytesOfHosts();
+    entry["folder"] = start_->folder().path();
+  }
+  logged_ = made;
+  return entry;
 }
 
 std::string RunCopies::summary() {

@@ -17,10 +17,13 @@ struct RunCopiesOptions {
   CopyOptions copies;
   int64_t every = 0; // as given; 0: the default
   // What the agent that starts the run says of it: ID:START:LAST, with the last
-  // step, and, of one that is started again, why, as JSON.
+  // step, and, of one that is started again (with copies or without), why, as
+  // JSON.
   std::string of, restarted;
   // Instead of a run: an id; ID:START:TARGETS:STEP, see CopyStart::pass.
   std::string remove, pass;
+
+  int64_t stepsBetween() const { return every > 0 ? every : copies.every; }
 };
 
 void addCopyOptions(CLI::App &app, RunCopiesOptions &options);
@@ -33,6 +36,10 @@ std::string passArgument(const CopyRun &run, int64_t targets, int64_t diskStep);
 Status passCopies(const RunCopiesOptions &options, World &world,
                   const BackendFactory &factory);
 
+// How the log tells of a run that was started again; null: it was not.
+nlohmann::ordered_json restartEntry(const RunCopiesOptions &options,
+                                    int64_t step);
+
 class RunCopies {
 public:
   // All processes. `load`: the checkpoint to go on from if no copies are newer;
@@ -44,7 +51,7 @@ public:
   Status fetch(Session &session, World *world);
   // Behind that: what is told, on rank 0's process.
   std::vector<std::string> notes(int64_t step);
-  // How the log tells of the start; null if the run was not started again.
+  // The same, with where the state came from.
   nlohmann::ordered_json restartEntry(int64_t step) const;
 
   // Begins to keep copies of a session; of the next one after the plan was
@@ -56,6 +63,9 @@ public:
   // Of a run that ends early, where nothing else keeps its state.
   Status last(Session &session);
   std::vector<std::string> news();
+  // What the log does not say yet: the step of the newest copy and how many
+  // were left out; at first who keeps how many bytes, and where. Null: nothing.
+  nlohmann::ordered_json logEntry();
   // Waits for what is under way.
   std::string summary();
 
@@ -66,6 +76,7 @@ private:
   std::string from_ = "beginning";     // "copies", "checkpoint"
   bool kept_ = false;                  // copies at any time
   uint64_t fetched_ = 0;               // bytes
+  std::optional<HostCopies::Made> logged_;
   std::chrono::steady_clock::time_point begin_;
   double seconds_ = 0; // of choosing, fetching and loading
   std::vector<std::string> notes_;

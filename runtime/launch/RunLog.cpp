@@ -45,7 +45,8 @@ std::string progressLine(const StepResult &step, int64_t lastStep,
   return line;
 }
 
-std::string logLine(const StepResult &step, int64_t tokens) {
+std::string logLine(const StepResult &step, int64_t tokens,
+                    const nlohmann::ordered_json &copies) {
   nlohmann::ordered_json json;
   json["step"] = step.step;
   for (const auto &[name, value] : step.outputs)
@@ -75,6 +76,8 @@ std::string logLine(const StepResult &step, int64_t tokens) {
   }
   if (!step.idle.empty())
     json["idle"] = step.idle;
+  if (!copies.is_null())
+    json["copies"] = copies;
   return json.dump();
 }
 
@@ -120,28 +123,46 @@ Status cutLog(const std::string &path, int64_t stepsBefore) {
 
 } // namespace
 
-std::optional<int64_t> lastStepOfLog(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  std::optional<int64_t> last;
-  for (std::string line; std::getline(file, line) && !file.eof();) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_object() && json.contains("step") &&
-        json["step"].is_number_integer())
-      last = json["step"].get<int64_t>();
-  }
-  return last;
+// The run adds to what its agent says.
+bool LogEnd::isOf(const nlohmann::ordered_json &agents) const {
+  const auto items = agents.items();
+  return std::all_of(items.begin(), items.end(), [&](const auto &item) {
+    return restart.contains(item.key()) && restart[item.key()] == item.value();
+  });
 }
 
-Status appendToLog(const std::string &path, int64_t stepsBefore,
-                   const std::string &object) {
-  MERAK_RETURN_IF_ERROR(cutLog(path, stepsBefore));
-  std::FILE *file = std::fopen(path.c_str(), "a");
-  if (!file)
-    return Status::error(cannotWrite(path));
-  Status written = writeLine(file, fmt::format("\"{}\"", path), object);
-  if (std::fclose(file) != 0)
-    written.merge(Status::error(cannotWrite(path)));
-  return written;
+double LogEnd::stepSeconds() const {
+  constexpr size_t window = 5;
+  if (last.size() < window)
+    return 0;
+  std::vector<double> sorted(last.end() - window, last.end());
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[window / 2];
+}
+
+std::optional<LogEnd> endOfLog(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  std::optional<LogEnd> end;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    const auto json = nlohmann::ordered_json::parse(line, nullptr, false);
+    if (!json.is_object() || !json.contains("step") ||
+        !json["step"].is_number_integer())
+      continue;
+    if (!end)
+      end.emplace();
+    end->step = json["step"].get<int64_t>();
+    if (json.contains("restart")) {
+      end->restart = json["restart"];
+      end->seconds = 0;
+    }
+    if (json.contains("restart") || json.contains("replan"))
+      end->last.clear();
+    else if (json.contains("seconds") && json["seconds"].is_number()) {
+      end->last.push_back(json["seconds"].get<double>());
+      end->seconds += end->last.back();
+    }
+  }
+  return end;
 }
 
 Result<RunLog> RunLog::open(const std::string &path,
@@ -162,13 +183,14 @@ Result<RunLog> RunLog::open(const std::string &path,
   return Result<RunLog>(std::move(log));
 }
 
-Status RunLog::add(const StepResult &step) {
+Status RunLog::add(const StepResult &step,
+                   const nlohmann::ordered_json &copies) {
   seconds_.push_back(step.seconds);
   skipped_ += step.skipped;
   Status written = printLine(progressLine(step, lastStep_, tokens_, samples_));
   if (file_)
     written.merge(writeLine(file_.get(), fmt::format("\"{}\"", path_),
-                            logLine(step, tokens_)));
+                            logLine(step, tokens_, copies)));
   return written;
 }
 

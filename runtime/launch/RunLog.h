@@ -4,6 +4,8 @@
 
 #include "runtime/launch/Session.h"
 
+#include <nlohmann/json.hpp>
+
 #include <cstdio>
 
 namespace merak::runtime {
@@ -16,7 +18,9 @@ public:
   static Result<RunLog> open(const std::string &path,
                              const planpb::PlanFile &plan, int64_t lastStep,
                              int64_t stepsBefore = 0);
-  Status add(const StepResult &step);
+  // `copies`: what is new of them (RunCopies.h); null: nothing.
+  Status add(const StepResult &step,
+             const nlohmann::ordered_json &copies = nullptr);
   // An object that is no step's: what happened after the one that it names.
   Status tell(const std::string &object);
   // The median of the steps after the first, which also touches memory, and
@@ -38,17 +42,25 @@ private:
 // last line that was cut off does not count. Refuses what is no log of a run.
 Result<size_t> keptOfLog(const std::string &text, int64_t stepsBefore);
 
-// That the last whole line of a log is of; nothing where there is no log.
-std::optional<int64_t> lastStepOfLog(const std::string &path);
-// Behind what a log, if there is one, tells of steps up to `stepsBefore`: an
-// object that names a step and is no step's. The rest is cut off.
-Status appendToLog(const std::string &path, int64_t stepsBefore,
-                   const std::string &object);
+// How far a run came, and how fast it is.
+struct LogEnd {
+  int64_t step = 0; // of the last whole line
+  // Since it was started the last time.
+  nlohmann::ordered_json restart; // null: the first time
+  double seconds = 0;             // of all steps
+  std::vector<double> last;       // of the last ones, under one plan
+  bool isOf(const nlohmann::ordered_json &restart) const;
+  // The median of the last five; 0: there are fewer.
+  double stepSeconds() const;
+};
+// Nothing where there is no log.
+std::optional<LogEnd> endOfLog(const std::string &path);
 
 // The line for people.
 std::string progressLine(const StepResult &step, int64_t lastStep,
                          int64_t tokens, int64_t samples);
 // The object for programs; values that are not finite are null.
-std::string logLine(const StepResult &step, int64_t tokens);
+std::string logLine(const StepResult &step, int64_t tokens,
+                    const nlohmann::ordered_json &copies = nullptr);
 
 } // namespace merak::runtime

@@ -4,7 +4,6 @@
 #include "runtime/core/Output.h"
 #include "runtime/data/Npy.h"
 #include "runtime/launch/ChildProcess.h"
-#include "runtime/launch/CompilerProcess.h"
 #include "runtime/launch/CpuShare.h"
 #include "runtime/launch/IdleProbe.h"
 #include "runtime/launch/Replan.h"
@@ -12,6 +11,7 @@
 #include "runtime/launch/RunCopies.h"
 #include "runtime/launch/RunLog.h"
 #include "runtime/launch/RunOptions.h"
+#include "runtime/launch/RunStatus.h"
 #include "runtime/launch/SaveOptions.h"
 #include "runtime/launch/StopTogether.h"
 #include "runtime/plan/LossScaled.h"
@@ -236,8 +236,7 @@ public:
                             last_, trains ? before_ : 0);
     if (!log)
       return log.status();
-    if (copies_)
-      MERAK_RETURN_IF_ERROR(tellStart(*log));
+    MERAK_RETURN_IF_ERROR(tellStart(*log));
     if (!options_.trace.empty())
       MERAK_RETURN_IF_ERROR(session_->openTrace(options_.trace));
     listenToSignals();
@@ -300,10 +299,13 @@ private:
 
   Status tellStart(RunLog &log) {
     tellNews();
-    const auto entry = copies_->restartEntry(before_);
+    const auto entry = copies_ ? copies_->restartEntry(before_)
+                               : restartEntry(options_.copies, before_);
     return entry.is_null() ? Status() : log.tell(entry.dump());
   }
   void tellNews() {
+    if (!copies_)
+      return;
     for (const std::string &line : copies_->news())
       tellNote(line, leads_);
   }
@@ -335,7 +337,8 @@ private:
     if (!step->computed.empty())
       MERAK_RETURN_IF_ERROR(rate(*step));
     if (leads_)
-      MERAK_RETURN_IF_ERROR(log.add(*step));
+      MERAK_RETURN_IF_ERROR(
+          log.add(*step, copies_ ? copies_->logEntry() : nullptr));
     beat(options_.beat, step->step == last_);
     if (i == 0)
       tellNote(session_->communicationNote(), leads_);
@@ -362,8 +365,7 @@ private:
       MERAK_RETURN_IF_ERROR(save());
     if (copies_ && others && step->step != last_)
       MERAK_RETURN_IF_ERROR(copies_->after(step->step, *session_));
-    if (copies_)
-      tellNews();
+    tellNews();
     return {};
   }
 
@@ -391,14 +393,10 @@ private:
 
   std::unique_ptr<Replanner> makeReplanner() {
     const ReplanOptions &replan = options_.replan;
-    std::string folder = replan.plans, compiler;
-    if (folder.empty()) {
-      folder = std::filesystem::path(options_.plan + "/.")
-                   .lexically_normal()
-                   .parent_path()
-                   .replace_extension(".plans");
-      compiler = replan.compiler.empty() ? defaultCompiler() : replan.compiler;
-    }
+    PlanSource source =
+        sourceOfPlans(options_.plan, replan.plans, replan.compiler);
+    if (!replan.plans.empty()) // chosen from alone
+      source.compiler.clear();
     Replanner::MakeSession make;
     if (!store_)
       make = [this](LoadedPlan plan, Succession succession) {
@@ -406,7 +404,7 @@ private:
       };
     return std::make_unique<Replanner>(
         replan,
-        PlanPool(options_.plan, session_->plan(), folder, compiler,
+        PlanPool(options_.plan, session_->plan(), std::move(source),
                  options_.trustPlan, costs_.prices),
         std::move(make));
   }
@@ -600,9 +598,11 @@ AgentRun agentRun(const CLI::App &app, const RunOptions &options) {
   run.save = options.checkpoint.save.dir;
   run.load = options.checkpoint.load;
   run.log = options.log;
-  run.plans = options.replan.plans;
+  run.source = sourceOfPlans(options.plan, options.replan.plans,
+                             options.replan.compiler);
   run.steps = options.steps;
   run.copies = options.copies.copies.hosts > 0;
+  run.copiesEvery = options.copies.stepsBetween();
   run.trustPlan = options.trustPlan;
   return run;
 }

@@ -69,12 +69,12 @@ void addRunOptions(CLI::App &app, RunOptions &options,
       ->check(CLI::IsMember({"off", "suggest", "auto"}))
       ->capture_default_str();
   app.add_option("--plans", options.replan.plans,
-                 "with --replan: DIR of plans to choose from (default: merakc "
-                 "makes them, in PLAN's name with the ending .plans); with "
-                 "--hosts: of plans for fewer ranks");
+                 "with --replan and --hosts: DIR of plans to choose from, with "
+                 "--hosts for fewer ranks (default: merakc makes them, in "
+                 "PLAN's name with the ending .plans)");
   app.add_option("--compiler", options.replan.compiler,
-                 "with --replan: the merakc that makes plans (default: the one "
-                 "beside this program)");
+                 "with --replan and --hosts: the merakc that makes plans, or "
+                 "off: none are made (default: the one beside this program)");
   addAgentOptions(app, options.agent);
   addCopyOptions(app, options.copies);
   addCheckpointOptions(app, options.checkpoint, options.session);
@@ -116,11 +116,12 @@ std::string usageProblem(const RunOptions &options) {
   if (!options.links.empty() && options.ranks != "inproc")
     return "--links needs --ranks=inproc";
   const ReplanOptions &replan = options.replan;
-  if (!replan.isOn() && !replan.compiler.empty())
-    return "--compiler is for --replan";
-  if (!replan.isOn() && !replan.plans.empty() && options.agent.hosts.empty())
+  const bool forHosts = !options.agent.hosts.empty();
+  if (!replan.isOn() && !forHosts && !replan.compiler.empty())
+    return "--compiler is for --replan and --hosts";
+  if (!replan.isOn() && !forHosts && !replan.plans.empty())
     return "--plans is for --replan and --hosts";
-  if (!replan.plans.empty() && !replan.compiler.empty())
+  if (!forHosts && !replan.plans.empty() && !replan.compiler.empty())
     return "--plans chooses from plans that are there, --compiler makes them";
   if (options.plan.empty() && options.status.empty() &&
       options.copies.remove.empty() && options.copies.pass.empty())

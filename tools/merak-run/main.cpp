@@ -1,4 +1,5 @@
 // merak-run: executes a plan. The work is in runtime/launch.
+#include "passes/CostModel/ClusterNodes.h"
 #include "passes/CostModel/PlanCosts.h"
 #include "runtime/launch/RunMain.h"
 #include "runtime/report/Simulate.h"
@@ -95,6 +96,15 @@ int main(int argc, char **argv) {
     costmodel::Cluster cluster = costs->cluster();
     slowDown(cluster, rates, false);
     return cluster.toJson();
+  };
+  prices.withoutNodes =
+      [](const std::string &file, const std::vector<int64_t> &devices,
+         const std::set<size_t> &without) -> Result<std::string> {
+    auto cluster = costmodel::readCluster(file);
+    if (!cluster)
+      return cluster.status();
+    const auto left = costmodel::withoutNodes(*cluster, devices, without);
+    return left ? left->toJson() : std::string();
   };
   return runtime::runMain(argc, argv, deviceBackends(), clusterLinks,
                           deviceWorlds(), deviceVersions, expected, predicted,

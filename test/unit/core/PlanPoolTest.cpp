@@ -30,21 +30,21 @@ TEST(PlanPool, CompilesAsThePlanWasCompiled) {
   const planpb::PlanFile plan = planOf(
       {"--precision=bf16", "--for-rates=0:2", "--devices=4", "--mesh=pp=2,dp=2",
        "--microbatch=1", "--strategy=s.json", "--zero=1"});
-  auto layers = compileArguments(plan, {1, 3, 1, 1.5}, false, "out.plan");
+  auto layers = compileArguments(plan, {{1, 3, 1, 1.5}, false, ""}, "out.plan");
   ASSERT_TRUE(layers.ok());
   EXPECT_EQ(*layers,
             (Texts{"/data/models/m.onnx", "-q", "-o", "out.plan",
                    "--precision=bf16", "--mesh=pp=2,dp=2", "--microbatch=1",
                    "--zero=1", "--devices=4", "--for-rates=1:3,3:1.5"}));
-  auto groups = compileArguments(plan, {1, 1, 1, 1}, true, "out.plan");
+  auto groups = compileArguments(plan, {{1, 1, 1, 1}, true, ""}, "out.plan");
   ASSERT_TRUE(groups.ok());
   EXPECT_EQ(*groups, (Texts{"/data/models/m.onnx", "-q", "-o", "out.plan",
                             "--precision=bf16", "--zero=1", "--devices=4"}));
 }
 
 TEST(PlanPool, KeepsDegreesThatWereFound) {
-  auto layers =
-      compileArguments(planOf({"--grad-clip=1"}), {3, 1, 1, 1}, false, "o");
+  auto layers = compileArguments(planOf({"--grad-clip=1"}),
+                                 {{3, 1, 1, 1}, false, ""}, "o");
   ASSERT_TRUE(layers.ok());
   EXPECT_EQ(*layers,
             (Texts{"/data/models/m.onnx", "-q", "-o", "o", "--grad-clip=1",
@@ -52,21 +52,45 @@ TEST(PlanPool, KeepsDegreesThatWereFound) {
 }
 
 TEST(PlanPool, AnOlderPlanDoesNotSay) {
-  EXPECT_EQ(
-      compileArguments(planOf({}), {3, 1, 1, 1}, false, "o").status().str(),
-      "the plan does not say how it was compiled: compile it again");
+  EXPECT_EQ(compileArguments(planOf({}), {{3, 1, 1, 1}, false, ""}, "o")
+                .status()
+                .str(),
+            "the plan does not say how it was compiled: compile it again");
+}
+
+// Of the hosts that are left.
+TEST(PlanPool, CompilesForAnotherCluster) {
+  auto fewer = compileArguments(
+      planOf({"--cluster=/c.json", "--mesh=pp=4", "--schedule=1f1b"}),
+      {{1, 1, 1}, true, "left.json"}, "o");
+  ASSERT_TRUE(fewer.ok());
+  EXPECT_EQ(*fewer,
+            (Texts{"/data/models/m.onnx", "-q", "-o", "o", "--schedule=1f1b",
+                   "--cluster=left.json", "--devices=3"}));
+}
+
+TEST(PlanPool, PlansComeFromAFolderOrTheCompiler) {
+  const PlanSource own = sourceOfPlans("out/gpt.plan/", "", "bin/merakc");
+  EXPECT_EQ(own.folder, "out/gpt.plans");
+  EXPECT_EQ(own.made, "out/gpt.plans");
+  EXPECT_EQ(own.compiler, "bin/merakc");
+  const PlanSource chosen = sourceOfPlans("gpt.plan", "family", "off");
+  EXPECT_EQ(chosen.folder, "family");
+  EXPECT_EQ(chosen.made, "gpt.plans");
+  EXPECT_EQ(chosen.compiler, "");
+  EXPECT_NE(sourceOfPlans("gpt.plan", "", "").compiler, "");
 }
 
 // A plan that somebody else wrote decides nothing but what is compiled.
 TEST(PlanPool, OptionsThatWriteFilesAreRefused) {
   for (const char *option : {"--emit-strategy=/x", "--report=page.html",
                              "--output=x", "-o", "other.onnx", "--", ""})
-    EXPECT_EQ(
-        compileArguments(planOf({"--zero=1", option}), {3, 1, 1, 1}, false, "o")
-            .status()
-            .str(),
-        std::string("the plan says that it was compiled with \"") + option +
-            "\", which is no option of what is compiled");
+    EXPECT_EQ(compileArguments(planOf({"--zero=1", option}),
+                               {{3, 1, 1, 1}, false, ""}, "o")
+                  .status()
+                  .str(),
+              std::string("the plan says that it was compiled with \"") +
+                  option + "\", which is no option of what is compiled");
 }
 
 TEST(PlanPool, KnowsDevicesAndTheirRates) {

@@ -1,0 +1,59 @@
+#include "runtime/launch/AgentCopies.h"
+
+#include "runtime/core/SecondsSince.h"
+#include "runtime/launch/HostLooks.h"
+#include "runtime/launch/RunCopies.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <sys/wait.h>
+#include <thread>
+
+namespace merak::runtime {
+
+// For copies to go from hosts without a rank to others; who is lost meanwhile
+// ends it sooner.
+constexpr double kPassSeconds = 600;
+
+std::string passCopies(const CopyAgent &agent, const CopyRun &run,
+                       const std::vector<Host> &left, int64_t ranks,
+                       int64_t diskStep) {
+  const std::vector<Host> targets = *parseHosts(placesOf(left, ranks));
+  if (targets.size() >= left.size())
+    return {};
+  std::string places;
+  for (const Host &host : left) // targets come first in it
+    places += fmt::format("{}{}:1", places.empty() ? "" : ",", host.name);
+  auto child = ChildProcess::start(launch(
+      agent.launcher, int64_t(left.size()), places,
+      {agent.program, passArgument(run, int64_t(targets.size()), diskStep),
+       "--ranks=env"}));
+  if (!child)
+    return {}; // nor will the run start
+  for (const auto begin = std::chrono::steady_clock::now(); !child->ended();
+       std::this_thread::sleep_for(std::chrono::milliseconds(20)))
+    if (secondsSince(begin) > kPassSeconds)
+      child->signal(SIGKILL);
+  const int status = *child->ended();
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0
+             ? ""
+             : "copies of hosts without a rank: " + describeEnd(status);
+}
+
+std::string removeCopies(const CopyAgent &agent, const std::string &id,
+                         const std::vector<Host> &left) {
+  if (agent.launcher.empty())
+    return removeCopies(id).str();
+  const std::vector<std::string> remove{agent.program, "--remove-copies=" + id};
+  std::set<std::string> hosts;
+  for (const Host &host : left)
+    hosts.insert(host.name);
+  HostLooks looks(agent.launcher, hosts, remove);
+  if (hosts.empty())
+    looks.ask("", launch(agent.launcher, agent.ranks, "", remove));
+  looks.wait();
+  return {};
+}
+
+} // namespace merak::runtime
