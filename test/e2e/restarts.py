@@ -11,7 +11,7 @@ hosts      three hosts (network namespaces, needs root): a cable is pulled, trai
            the bits of runs that are stopped at the logged steps under the logged plans
 vain       a run that fails each time ends, and says so
 limit      so does one that is lost more often than allowed
-status     tells of it
+status     tells of it, and of copies in memory
 first      lost before there is a checkpoint, beside one of another run: from the beginning
 memory     the same with copies in memory (--copies): one process, and ranks of mpirun on
            what stands for three hosts, of which one loses its memory; in half of the
@@ -82,7 +82,7 @@ class Agent:
     """A run with an agent, whose log is read while it trains."""
 
     def __init__(self, tools, plan, *options, name="run", steps=STEPS, restarts=9,
-                 every=EVERY, prefix=(), save=True):
+                 every=EVERY, prefix=(), save=True, data="synthetic"):
         """`every` 0: saved at the end alone; `save` false: not even then."""
         self.saves, saves = save, []
         if save:
@@ -93,7 +93,7 @@ class Agent:
         self.saved, self.log = tools.path(name), tools.path(name + ".jsonl")
         self.error, self.furthest = tools.path(name + ".err"), 0
         command = tools.start(
-            "merak-run", plan, "--data=synthetic", f"--steps={steps}", "--threads=1",
+            "merak-run", plan, f"--data={data}", f"--steps={steps}", "--threads=1",
             *saves, f"--log={self.log}", f"--restarts={restarts}", *options)
         with (open(self.error, "w", encoding="utf-8") as file,
               open(self.output, "w", encoding="utf-8") as output):
@@ -112,7 +112,7 @@ class Agent:
             return [json.loads(line) for line in file if line.endswith("\n")]
 
     def steps(self):
-        return [entry["step"] for entry in self.lines() if "restart" not in entry]
+        return [entry["step"] for entry in self.lines() if "loss" in entry]
 
     def restarts(self):
         return [{"step": entry["step"], **entry["restart"]}
@@ -337,11 +337,7 @@ def cut_off_body(tools):
     name = f"rc{os.getpid() % 10000}"
     tools.extra.update(mpi.ROOT_ALLOWED, MERAK_PACE=pace, MERAK_SILENCE_SECONDS="6",
                        MERAK_WATCHDOG_SECONDS="60", MERAK_LOOK_SECONDS="600")
-    script = tools.path("host")
-    with open(script, "w", encoding="utf-8") as file:
-        file.write(f"export MERAK_COPIES={tools.path('$(hostname)')}\n"
-                   'mkdir -p "$MERAK_COPIES"\nexec "$@"\n')
-    launcher = " ".join([host_launcher(name), "sh", script])
+    launcher = with_memory(tools, host_launcher(name))
     hosts, steps = mpi.HOSTS, 120
     try:
         subprocess.run([hosts, "up", name, "3"], check=True, capture_output=True)
@@ -434,9 +430,9 @@ def damaged_body(tools):
 
 
 @contextlib.contextmanager
-def tiny(tools, size):
+def tiny(tools, size, name="h0"):
     """A file system in memory of so many bytes."""
-    path = tools.path("h0")
+    path = tools.path(name)
     os.makedirs(path, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path],
                    check=True)
@@ -503,6 +499,15 @@ def host_launcher(name):
          f"'{mpi.HOSTS} agent {name}'", "--mca btl tcp,self,vader",
          "--mca btl_tcp_if_include veth0 --mca oob_tcp_if_include veth0",
          "-x MERAK_SILENCE_SECONDS -x MERAK_PACE", *mpi.KEEPALIVE, *mpi.MPIRUN])
+
+
+def with_memory(tools, launcher):
+    """Each host has a memory of its own, by its name."""
+    script = tools.path("host")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(f"export MERAK_COPIES={tools.path('$(hostname)')}\n"
+                   'mkdir -p "$MERAK_COPIES"\nexec "$@"\n')
+    return " ".join([launcher, "sh", script])
 
 
 def replayed(tools, run, plan, steps):
@@ -590,6 +595,40 @@ def limit_body(tools):
     if "--restarts allows 1" not in said:
         raise Failed(f"it says {harness.last_lines(said)}")
     return "1"
+
+
+def copies_status_body(tools):
+    """What --status says of copies is what is there."""
+    plan, pace = gpt_plan(tools, "pp=2,dp=2", "x.plan")
+    tools.extra["MERAK_PACE"] = pace
+    with agent(tools, plan, *with_copies(tools), on_hosts(tools)) as run:
+        run.wait_for_step(COPIES + 1)
+        run.wait_for(lambda: any(entry.get("copies", {}).get("step")
+                                 for entry in run.lines()))
+        os.kill(run.below("merak-run")[0], signal.SIGKILL)
+        run.wait_for(run.restarts)
+        after = run.restarts()[0]["step"]
+        run.wait_for(lambda: newest_copy(tools) >= after + COPIES)
+        folder = folders(tools, "h0")[0]
+        newest = os.path.join(folder, max(
+            (name for name in os.listdir(folder) if name.startswith("step-")),
+            key=lambda name: int(name[5:])))
+        with contextlib.suppress(OSError):  # another one takes its place meanwhile
+            size = sum(os.path.getsize(os.path.join(newest, part))
+                       for part in os.listdir(newest) if part.startswith("part-"))
+        run.end()
+    said = tools.run("merak-run", f"--status={run.log}")[0]
+    last = [entry["copies"] for entry in run.lines() if "copies" in entry][-1]
+    places = [entry["copies"] for entry in run.lines()
+              if "hosts" in entry.get("copies", {})][-1]
+    for sentence in (f"copies of step {last['step']} in memory", "started again 1 time",
+                     f'in "{folder}" of each host'):
+        if sentence not in said:
+            raise Failed(f"no '{sentence}': {said}")
+    if (last["step"] % COPIES or not STEPS - 3 * COPIES <= last["step"] < STEPS
+            or len(places["bytes"]) != 3 or places["bytes"][0] != size):
+        raise Failed(f"{last}, {places}, {size} bytes: {said}")
+    return f"copies of step {last['step']}, {last['skipped']} left out"
 
 
 def status_body(tools):
@@ -723,6 +762,7 @@ def cases(everything, with_mpi, why_no_hosts):
     for name, body in [("newer", newer_body), ("damaged", damaged_body),
                        ("kept", kept_body), ("vain", vain_body), ("limit", limit_body),
                        ("status", status_body),
+                       *([("status copies", copies_status_body)] if with_mpi else []),
                        ("first", first_body), ("signals", signals_body),
                        ("refused", refused_body)]:
         yield Case(name, body)

@@ -3,6 +3,7 @@
 #include "runtime/data/Npy.h"
 #include "runtime/launch/RunLog.h"
 #include "runtime/launch/RunMain.h"
+#include "runtime/launch/RunStatus.h"
 #include "test/unit/core/TestPlan.h"
 
 #include <fmt/ranges.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 using namespace merak;
 using namespace merak::runtime;
@@ -181,6 +183,46 @@ TEST(RunLog, WhatIsDoneAgainIsCut) {
   for (int64_t before : {1, 2})
     EXPECT_EQ(keptOfLog(two + "Dear diary\n", before).status().str(),
               "line 3 is not of the log of a run");
+}
+
+// What an agent judges by: of the run that goes on, not of those before.
+TEST(RunLog, SaysHowFarARunCameAndHowFastItIs) {
+  const std::string path = temporaryFolder() + "/log.jsonl";
+  EXPECT_FALSE(endOfLog(path));
+  const auto write = [&](const std::string &text) {
+    std::ofstream(path, std::ios::app) << text;
+  };
+  write("{\"step\":1,\"seconds\":9}\n{\"step\":2,\"seconds\":9}\n"
+        "{\"step\":2,\"restart\":{\"why\":\"lost\",\"state\":\"copies\"}}\n");
+  EXPECT_EQ(endOfLog(path)->step, 2);
+  EXPECT_TRUE(endOfLog(path)->isOf({{"why", "lost"}}));
+  EXPECT_FALSE(endOfLog(path)->isOf({{"why", "back"}}));
+  EXPECT_FALSE(endOfLog(path)->isOf({{"why", "lost"}, {"ranks", 2}}));
+  for (const char *seconds : {"5", "1", "2", "4", "3"}) {
+    EXPECT_EQ(endOfLog(path)->stepSeconds(), 0);
+    write(std::string("{\"step\":3,\"seconds\":") + seconds + "}\n");
+  }
+  write("{\"step\":4,\"seco"); // is being written
+  EXPECT_EQ(endOfLog(path)->step, 3);
+  EXPECT_EQ(endOfLog(path)->stepSeconds(), 3);
+  EXPECT_EQ(endOfLog(path)->seconds, 15);
+}
+
+TEST(RunLog, StatusTellsOfCopies) {
+  const std::string path = temporaryFolder() + "/log.jsonl";
+  std::ofstream(path)
+      << "{\"step\":1,\"seconds\":0.5,\"copies\":{\"step\":0,\"skipped\":0,"
+         "\"hosts\":[\"a\",\"b\"],\"bytes\":[1500000,2000],"
+         "\"folder\":\"/dev/shm/merak-1\"}}\n"
+         "{\"step\":12,\"seconds\":0.5,\"copies\":{\"step\":10,\"skipped\":2}}"
+         "\n{\"step\":13,\"seconds\":0.25}\n";
+  auto text = statusOf(path);
+  ASSERT_TRUE(text.ok()) << text.status().str();
+  EXPECT_EQ(*text, "step 13, 250.00 ms\n"
+                   "copies of step 10 in memory, 2 left out\n"
+                   "  a  1.5 MB\n"
+                   "  b  0.002 MB\n"
+                   "  in \"/dev/shm/merak-1\" of each host, with room for two");
 }
 
 TEST(RunLog, LinesForPeopleAndPrograms) {

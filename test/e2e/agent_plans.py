@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""The agent of a run makes plans for the hosts that are left (merak-run --restarts
+--hosts). Hosts are names that a launcher knows: one that is lost loses its processes, its
+memory and its answer.
+
+made      no plan has a place: one is made, kept and found again by the next run; the bits
+          of runs that are stopped at the logged steps under the logged plans
+beside    a plan has a place: the run starts at once, a faster one is made beside it and
+          taken; the host comes back
+copies    the same without a disk, from copies in memory
+cluster   unlike nodes: the plan is for those that are left
+given     --plans: what is there is chosen, and made if nothing has a place
+none      without a compiler, and with one that fails
+signals   while a plan is made, before the run and beside it
+"""
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+
+import harness
+import mpi
+import restarts
+from harness import Case, Failed
+from migration import mpi_is_built
+
+STEPS = 200
+HOSTS = "h0:2,h1:1,h2:1"
+
+LAUNCH = """#!/bin/sh
+# HOSTS RANKS COMMAND...
+here={here}
+export LAUNCHED_ON="$1" ranks="$2"
+shift 2
+for host in $(echo "$LAUNCHED_ON" | tr , ' '); do
+  [ ! -e "$here/${{host%%:*}}.down" ] || exit 1
+done
+[ "$1" != true ] || exit 0
+exec mpirun -np "$ranks" {mpirun} sh "$here/rank" "$@"
+"""
+RANK = """# COMMAND...: which host the rank is on
+rank=$OMPI_COMM_WORLD_RANK
+for host in $(echo "$LAUNCHED_ON" | tr , ' '); do
+  name=${{host%%:*}} slots=${{host##*:}}
+  [ "$rank" -ge "$slots" ] || break
+  rank=$((rank - slots))
+done
+export MERAK_COPIES="{here}/$name"
+mkdir -p "$MERAK_COPIES"
+echo $$ >>"{here}/$name.pids"
+exec "$@"
+"""
+
+
+def on_hosts(tools):
+    """Options of a run on three hosts."""
+    for name, text in (("launch", LAUNCH), ("rank", RANK)):
+        with open(tools.path(name), "w", encoding="utf-8") as file:
+            file.write(text.format(here=tools.folder, mpirun=" ".join(mpi.MPIRUN)))
+    tools.extra.update(mpi.ROOT_ALLOWED, MERAK_SILENCE_SECONDS="3",
+                       MERAK_LOOK_SECONDS="0.5", MERAK_WATCHDOG_SECONDS="60")
+    return [f"--launcher=sh {tools.path('launch')} {{hosts}} {{ranks}}",
+            f"--hosts={HOSTS}"]
+
+
+def lose(tools, host):
+    with open(tools.path(host + ".down"), "w", encoding="utf-8"):
+        pass
+    with open(tools.path(host + ".pids"), encoding="utf-8") as file:
+        pids = [int(line) for line in file]
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    os.remove(tools.path(host + ".pids"))
+    shutil.rmtree(tools.path(host), ignore_errors=True)
+
+
+def bring_back(tools, host):
+    os.remove(tools.path(host + ".down"))
+
+
+def four_ranks(tools, *options, mesh="pp=2,dp=2"):
+    plan, pace = restarts.gpt_plan(tools, mesh, "x.plan", *options)
+    tools.extra["MERAK_PACE"] = pace
+    return plan
+
+
+def one_rank(tools, folder="x.plans"):
+    os.makedirs(tools.path(folder), exist_ok=True)
+    restarts.gpt_plan(tools, "dp=1", folder + "/one.plan")
+
+
+def lost(run, tools, host="h2", step=10):
+    """Loses a host. How the log tells of the run that is started without it."""
+    run.wait_for_step(step)
+    before = len(run.restarts())
+    lose(tools, host)
+    run.wait_for(lambda: len(run.restarts()) > before)
+    return run.restarts()[before]
+
+
+def check(run, event, plan, host="h2", made=True):
+    """That it goes on without the host, with this plan."""
+    if (event["lost"] != [host] or not 0 < event["ranks"] <= 3
+            or not event["plan"].endswith(plan)
+            or (event.get("planned_seconds", 0) > 0) != made
+            or ("was made in" in event["why"]) != made):
+        raise Failed(f"went on with {event}: {harness.last_lines(run.told())}")
+
+
+def made_body(tools):
+    options = on_hosts(tools)
+    plan = four_ranks(tools)
+    with restarts.agent(tools, plan, *options, steps=STEPS) as run:
+        event = lost(run, tools)
+        check(run, event, "/x.plans/hosts-3-ranks.plan")
+        if "no plan has a place on 3 ranks" not in run.told():
+            raise Failed(f"it says {harness.last_lines(run.told())}")
+        run.end()
+    restarts.as_replayed(tools, run, plan, STEPS)
+    bring_back(tools, "h2")
+    with restarts.agent(tools, plan, *options, steps=40, name="again") as again:
+        check(again, lost(again, tools), "/x.plans/hosts-3-ranks.plan", made=False)
+        again.end()
+    return (f"{event['ranks']} ranks after step {event['step']}, made in "
+            f"{event['planned_seconds']:.1f} s")
+
+
+def beside_body(tools):
+    options = on_hosts(tools)
+    plan = four_ranks(tools)
+    one_rank(tools)
+    with restarts.agent(tools, plan, *options, steps=2 * STEPS) as run:
+        check(run, lost(run, tools), "/x.plans/one.plan", made=False)
+        run.wait_for(lambda: len(run.restarts()) > 1)
+        better = run.restarts()[1]
+        check(run, better, "/x.plans/hosts-3-ranks.plan")
+        if "ms are predicted" not in better["why"]:
+            raise Failed(f"why: {better['why']}")
+        run.wait_for_step(better["step"] + 5)
+        bring_back(tools, "h2")
+        run.wait_for(lambda: len(run.restarts()) > 2)
+        back = run.restarts()[2]
+        if back["why"] != "h2 is back" or back["ranks"] != 4 or back["lost"]:
+            raise Failed(f"went on with {back}")
+        run.end()
+    restarts.as_replayed(tools, run, plan, 2 * STEPS)
+    steps = [event["step"] for event in run.restarts()]
+    return (f"1, {better['ranks']} and 4 ranks after steps {steps}, made in "
+            f"{better['planned_seconds']:.1f} s")
+
+
+def copies_body(tools):
+    options = on_hosts(tools) + ["--copies=1", f"--copies-every={restarts.COPIES}"]
+    plan = four_ranks(tools, "--zero=1")
+    with restarts.agent(tools, plan, *options, steps=STEPS, every=0) as run:
+        run.wait_for(lambda: restarts.newest_copy(tools) >= 2 * restarts.COPIES)
+        copied = restarts.newest_copy(tools)
+        event = lost(run, tools)
+        check(run, event, "/x.plans/hosts-3-ranks.plan")
+        run.end()
+    if event["state"] != "copies" or event["step"] < copied - restarts.COPIES:
+        raise Failed(f"copies of step {copied}, went on with {event}")
+    restarts.as_replayed(tools, run, plan, STEPS)
+    return f"{event['ranks']} ranks after step {event['step']}"
+
+
+def cluster_body(tools):
+    options = on_hosts(tools)
+    kinds = {name: {"backend": "cpu", "flops": flops, "memory_bandwidth": 1e10}
+             for name, flops in (("fast", 5e10), ("slow", 2e10))}
+    link = {"bandwidth": 5e9, "latency": 5e-6}
+    with open(tools.path("c.json"), "w", encoding="utf-8") as file:
+        json.dump({"kinds": kinds, "links": {"intra": link, "inter": link},
+                   "nodes": [{"kind": "slow", "devices": 2},
+                             {"kind": "fast", "devices": 1},
+                             {"kind": "slow", "devices": 1}]}, file)
+    plan = four_ranks(tools, f"--cluster={tools.path('c.json')}")
+    with restarts.agent(tools, plan, *options, steps=60) as run:
+        event = lost(run, tools, "h1")
+        check(run, event, "/x.plans/hosts-3-ranks-nodes-0-2.plan", "h1")
+        run.end()
+    with open(event["plan"] + ".cluster.json", encoding="utf-8") as file:
+        nodes = json.load(file)["nodes"]
+    if [(node["kind"], node["devices"]) for node in nodes] != [("slow", 2), ("slow", 1)]:
+        raise Failed(f"made for {nodes}")
+    return f"{event['ranks']} ranks"
+
+
+def given_body(tools):
+    options = on_hosts(tools)
+    plan = four_ranks(tools)
+    one_rank(tools, "others")
+    with restarts.agent(tools, plan, *options, f"--plans={tools.path('others')}",
+                        steps=60) as run:
+        check(run, lost(run, tools), "/others/one.plan", made=False)
+        run.end()
+    if os.path.exists(tools.path("x.plans")):
+        raise Failed("plans were made")
+    bring_back(tools, "h2")
+    shutil.rmtree(tools.path("others"))
+    with restarts.agent(tools, plan, *options, f"--plans={tools.path('others')}",
+                        steps=60, name="nothing") as run:
+        check(run, lost(run, tools), "/x.plans/hosts-3-ranks.plan")
+        run.end()
+
+
+def none_body(tools):
+    options = on_hosts(tools)
+    plan = four_ranks(tools)
+    for compiler, sentence in (("off", "--compiler who makes them"),
+                               ("/nowhere/merakc", "cannot start \"/nowhere/merakc\""),
+                               ("/bin/false", "\"/bin/false\" ended with exit code 1")):
+        with restarts.agent(tools, plan, *options, f"--compiler={compiler}") as run:
+            run.wait_for_step(10)
+            lose(tools, "h2")
+            said = run.end(1)
+        if "no plan has a place on 3 ranks" not in said or sentence not in said:
+            raise Failed(f"{compiler}: {harness.last_lines(said)}")
+        bring_back(tools, "h2")
+    one_rank(tools)
+    with restarts.agent(tools, plan, *options, "--compiler=/nowhere/merakc") as run:
+        check(run, lost(run, tools), "/x.plans/one.plan", made=False)
+        said = run.end()
+    if said.count("no plan for 3 ranks could be made: cannot start") != 1:
+        raise Failed(f"it says {harness.last_lines(said)}")
+
+
+def compiler_of(tools):
+    """The process that makes a plan."""
+    with contextlib.suppress(OSError), open(tools.path("compiler.pid"),
+                                            encoding="utf-8") as file:
+        return int(file.read() or 0)
+    return 0
+
+
+def signals_body(tools):
+    options = on_hosts(tools)
+    plan = four_ranks(tools)
+    with open(tools.path("merakc"), "w", encoding="utf-8") as file:
+        file.write(f"#!/bin/sh\necho $$ >{tools.path('compiler.pid')}\nexec sleep 300\n")
+    os.chmod(tools.path("merakc"), 0o755)
+    for name in ("stands", "beside"):
+        with restarts.agent(tools, plan, *options, f"--compiler={tools.path('merakc')}",
+                            name=name, steps=STEPS) as run:
+            run.wait_for_step(10)
+            lose(tools, "h2")
+            compiler = run.wait_for(lambda: compiler_of(tools))
+            if name == "beside":
+                run.wait_for(run.restarts)
+                run.wait_for_step(run.restarts()[0]["step"] + 2)
+            begin = time.monotonic()
+            run.process.send_signal(signal.SIGTERM)
+            code = run.process.wait(timeout=60)
+            said = run.told()
+            seconds = time.monotonic() - begin
+        if code == 0 or os.path.exists(f"/proc/{compiler}"):
+            raise Failed(f"ended with {code}, or the compiler did not")
+        if name == "stands" and "stopped by SIGTERM while a plan was made" not in said:
+            raise Failed(f"it says {harness.last_lines(said)}")
+        if not restarts.newest_saved(run):
+            raise Failed("nothing is saved")
+        bring_back(tools, "h2")
+        os.remove(tools.path("compiler.pid"))
+        one_rank(tools)
+    return f"{seconds:.1f} s"
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    if not shutil.which("mpirun") or not mpi_is_built(args.bin_dir):
+        return harness.nothing_to_test("agent-plans", "there is no MPI")
+    names = ["made", "beside", "copies", "cluster", "given", "none", "signals"]
+    return harness.run_cases(
+        "agent-plans", [Case(name, globals()[name + "_body"]) for name in names], args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
