@@ -1,0 +1,157 @@
+// Which plan a run starts with on the hosts that are left, with a compiler that
+// has plans for some numbers of devices.
+#include "runtime/launch/AgentPlans.h"
+#include "runtime/plan/Signature.h"
+#include "test/unit/core/TestPlan.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+namespace merak::runtime::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AgentPlansTest : public testing::Test {
+protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / fmt::format("plans-{}", getpid());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    std::ofstream(path("merakc")) << fmt::format(
+        "#!/bin/sh\n"
+        "echo \"$@\" >>{0}/asked\n"
+        "for last; do :; done\n"
+        "cp -r \"{0}/for-${{last#--devices=}}\" \"$4\" 2>/dev/null || {{\n"
+        "  echo no such plan; exit 1; }}\n",
+        folder_.string());
+    fs::permissions(path("merakc"), fs::perms::owner_all);
+    prices_.stepSeconds = [](const LoadedPlan &plan,
+                             const std::vector<double> &) -> Result<double> {
+      return 1.0 / plan.file.ranks_size();
+    };
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string &name) const { return folder_ / name; }
+  std::string save(const std::string &name, int64_t dp) const {
+    LoadedPlan plan = dataParallelPlan(dp, 1, 12);
+    plan.file.add_options("--mesh=dp=4");
+    plan.file.add_options("--cluster=c.json");
+    for (size_t i = 0; i < plan.programs.size(); ++i)
+      plan.file.add_programs(fmt::format("program-{}.pb", i));
+    EXPECT_TRUE(savePlan(path(name), plan.file, plan.programs).ok());
+    return path(name);
+  }
+  AgentPlans plans(const std::string &folder = "x.plans") {
+    const std::string first = save("x.plan", 4);
+    auto loaded = loadPlanToRun(first, true);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().str();
+    PlanSource source = sourceOfPlans(first, path(folder), path("merakc"));
+    return AgentPlans(PlanPool(first, *loaded, source, true, prices_),
+                      *parseHosts("a:2,b:1,c:1"));
+  }
+  static Status made(AgentPlans &plans) {
+    for (int i = 0; i < 1000; ++i) {
+      if (auto status = plans.made())
+        return *status;
+      usleep(10'000);
+    }
+    return Status::error("it takes too long");
+  }
+  std::string asked() const {
+    std::ifstream file(path("asked"));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  fs::path folder_;
+  PlanPrices prices_;
+};
+
+TEST_F(AgentPlansTest, OneIsMadeAndFoundAgain) {
+  AgentPlans first = plans();
+  EXPECT_EQ(first.choose({})->path, path("x.plan"));
+  EXPECT_FALSE(first.lacks({}));
+  EXPECT_EQ(first.choose({"c"}).status().str(),
+            "no plan has a place on 3 ranks: \"" + path("x.plan") + "\" has 4");
+  save("for-3", 3);
+  ASSERT_TRUE(first.lacks({"c"}));
+  first.make({"c"});
+  EXPECT_TRUE(first.isMaking());
+  EXPECT_TRUE(made(first).ok());
+  EXPECT_FALSE(first.lacks({"c"}));
+  EXPECT_FALSE(first.lacks({"b"})) << "as many are left";
+  EXPECT_NE(asked().find("--cluster=c.json --devices=3\n"), std::string::npos)
+      << asked();
+  EXPECT_EQ(asked().find("--mesh"), std::string::npos);
+  auto chosen = first.choose({"c"});
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_EQ(chosen->path, path("x.plans/hosts-3-ranks.plan"));
+  EXPECT_GT(chosen->plannedSeconds, 0);
+  first.started(*chosen);
+  EXPECT_EQ(first.choose({"c"})->plannedSeconds, 0);
+  EXPECT_EQ(first.choose({})->path, path("x.plan"));
+
+  AgentPlans next = plans();
+  EXPECT_TRUE(next.readFolder().empty());
+  EXPECT_FALSE(next.lacks({"c"}));
+  EXPECT_EQ(next.choose({"c"})->ranks, 3);
+}
+
+TEST_F(AgentPlansTest, FewerAreTriedWhereTheModelCannotBeDivided) {
+  AgentPlans all = plans();
+  save("for-2", 2);
+  all.make({"b"});
+  EXPECT_TRUE(made(all).ok());
+  EXPECT_EQ(all.choose({"b"})->ranks, 2);
+  EXPECT_FALSE(all.lacks({"b"}));
+  ASSERT_TRUE(all.lacks({"a", "b"}));
+  all.make({"a", "b"});
+  EXPECT_EQ(made(all).str(), "no plan for 1 rank could be made: \"" +
+                                 path("merakc") +
+                                 "\" ended with exit code 1: no such plan");
+  EXPECT_FALSE(all.lacks({"a", "b"})) << "once is enough";
+  EXPECT_FALSE(all.lacks({"a", "b", "c"}));
+}
+
+TEST_F(AgentPlansTest, UnlikeNodesHavePlansOfTheirOwn) {
+  prices_.withoutNodes = [](const std::string &file,
+                            const std::vector<int64_t> &devices,
+                            const std::set<size_t> &without) {
+    EXPECT_EQ(file, "c.json");
+    EXPECT_EQ(devices, (std::vector<int64_t>{2, 1, 1}));
+    return Result<std::string>(fmt::format("without {}", *without.begin()));
+  };
+  AgentPlans all = plans();
+  save("for-3", 3);
+  all.make({"b"});
+  EXPECT_TRUE(made(all).ok());
+  const std::string made = path("x.plans/hosts-3-ranks-nodes-0-2.plan");
+  EXPECT_EQ(all.choose({"b"})->path, made);
+  EXPECT_TRUE(all.lacks({"c"}));
+  std::ifstream cluster(made + ".cluster.json");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(cluster), {}),
+            "without 1");
+  EXPECT_NE(asked().find("--cluster=" + made + ".cluster.json --devices=3\n"),
+            std::string::npos)
+      << asked();
+}
+
+TEST_F(AgentPlansTest, WhatIsMadeIsGivenUp) {
+  std::ofstream(path("merakc")) << "#!/bin/sh\nexec sleep 100\n";
+  AgentPlans all = plans();
+  all.make({"c"});
+  EXPECT_FALSE(all.made());
+  all.make({"a"}); // for others
+  EXPECT_TRUE(all.isMaking());
+  all.stop();
+  EXPECT_FALSE(all.isMaking());
+  EXPECT_TRUE(all.lacks({"c"}));
+}
+
+} // namespace
+} // namespace merak::runtime::test
