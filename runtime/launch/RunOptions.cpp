@@ -121,7 +121,8 @@ std::string usageProblem(const RunOptions &options) {
     return "--compiler is for --replan and --hosts";
   if (!replan.isOn() && !forHosts && !replan.plans.empty())
     return "--plans is for --replan and --hosts";
-  if (!forHosts && !replan.plans.empty() && !replan.compiler.empty())
+  if ((replan.isOn() || !forHosts) && !replan.plans.empty() &&
+      !replan.compiler.empty())
     return "--plans chooses from plans that are there, --compiler makes them";
   if (options.plan.empty() && options.status.empty() &&
       options.copies.remove.empty() && options.copies.pass.empty())
