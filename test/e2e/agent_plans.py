@@ -211,10 +211,12 @@ def given_body(tools):
 def none_body(tools):
     options = on_hosts(tools)
     plan = four_ranks(tools)
-    for compiler, sentence in (("off", "--compiler who makes them"),
-                               ("/nowhere/merakc", "cannot start \"/nowhere/merakc\""),
-                               ("/bin/false", "\"/bin/false\" ended with exit code 1")):
-        with restarts.agent(tools, plan, *options, f"--compiler={compiler}") as run:
+    for name, compiler, sentence in (
+            ("off", "off", "--compiler who makes them"),
+            ("missing", "/nowhere/merakc", "cannot start \"/nowhere/merakc\""),
+            ("failing", "/bin/false", "\"/bin/false\" ended with exit code 1")):
+        with restarts.agent(tools, plan, *options, f"--compiler={compiler}",
+                            name=name) as run:
             run.wait_for_step(10)
             lose(tools, "h2")
             said = run.end(1)

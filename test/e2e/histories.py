@@ -32,7 +32,7 @@ import seams
 from harness import Case, Failed
 from migration import mpi_is_built
 
-STEPS, STEP = 150, 0.05
+STEP = 0.05
 NAMED = 10
 LOST = r"rank \d+ on host \S+ (is gone|has not answered)|the run was lost"
 SILENCE = {"one": 7, "processes": 3, "hosts": 5}  # seconds
@@ -66,16 +66,20 @@ class History:
                 self.groups.append((chance.randint(3, 20), sorted(group)))
                 group = {"back"}
             self.groups.append((chance.randint(3, 20), sorted(group)))
+        # Until a host answers again: who asked it before gives up after 20 s.
+        self.steps = 700 if "back" in self.kinds_of_events() else 150
         self.slow = ""
         if self.replans or chance.random() < 0.3:
             begin = chance.randint(10, 40)
             self.slow = (f"{chance.randint(0, 3)}:{6 if self.replans else 3}:{begin}:"
                          f"{begin + chance.randint(15, 50)}")
 
+    def kinds_of_events(self):
+        return {kind for _, group in self.groups for kind in group}
+
     def kinds(self):
         """Of events and of runs."""
-        found = {self.where, self.keeps, self.model} | {
-            kind for _, group in self.groups for kind in group}
+        found = {self.where, self.keeps, self.model} | self.kinds_of_events()
         if any(len(group) > 1 for _, group in self.groups):
             found.add("two")
         return found | ({"slow"} if self.slow else set()) | (
@@ -174,7 +178,7 @@ class Disturbance:
         run = self.run
         run.furthest = max([run.furthest, *run.steps()])
         step = run.furthest + steps
-        if step > STEPS - 15:
+        if step > self.history.steps - 15:
             return False
         run.wait_for_step(step)
         time.sleep(self.chance.uniform(0, STEP))
@@ -252,10 +256,10 @@ def plans_of(run, plan):
     return plans
 
 
-def by_hand(tools, plans, data):
+def by_hand(tools, plans, steps, data):
     """State and losses of the plans one after the other."""
     load, log = [], tools.path("hand.jsonl")
-    ends = [step for step, _ in plans[1:]] + [STEPS]
+    ends = [step for step, _ in plans[1:]] + [steps]
     done = 0
     for number, ((_, plan), end) in enumerate(zip(plans, ends)):
         if end == done:
@@ -287,10 +291,11 @@ def left_behind(tools):
 
 
 def check(tools, history, run, plan, data):
-    if run.steps() != list(range(1, STEPS + 1)):
+    if run.steps() != list(range(1, history.steps + 1)):
         raise Failed(f"the log has steps {run.steps()}")
     plans = plans_of(run, plan)
-    wanted = by_hand(tools, plans if history.model == "gpt" else plans[:1], data)
+    wanted = by_hand(tools, plans if history.model == "gpt" else plans[:1],
+                     history.steps, data)
     if losses(run.log) != wanted[1]:
         raise Failed(f"other losses, under {plans}")
     if run.saves and bits(run.saved) != wanted[0]:
@@ -317,7 +322,7 @@ def history_body(history, tools):
         tools.extra["MERAK_PACE"] = str(pace)
         saves = history.keeps != "copies"
         run = stack.enter_context(restarts.agent(
-            tools, plan, *options, steps=STEPS, restarts=30, prefix=prefix, data=data,
+            tools, plan, *options, steps=history.steps, restarts=30, prefix=prefix, data=data,
             every=restarts.EVERY if saves else 0))
         disturbance = Disturbance(tools, history, run, name)
         done = [group for steps, group in history.groups
