@@ -206,7 +206,7 @@ class Disturbance:
         run = self.run
         wanted = {"back": "back;", "full": "o space left|annot write"}
         seconds = {"back": 60, "full": 30}
-        for kind in group:
+        for kind in sorted(group, key=lambda kind: kind in seconds):
             what = re.compile(wanted.get(kind, LOST))
 
             def named(kind=kind, what=what):
