@@ -326,8 +326,8 @@ def history_body(history, tools):
         tools.extra["MERAK_PACE"] = str(pace)
         saves = history.keeps != "copies"
         run = stack.enter_context(restarts.agent(
-            tools, plan, *options, steps=history.steps, restarts=30, prefix=prefix, data=data,
-            every=restarts.EVERY if saves else 0))
+            tools, plan, *options, steps=history.steps, restarts=30, prefix=prefix,
+            data=data, every=restarts.EVERY if saves else 0))
         disturbance = Disturbance(tools, history, run, name)
         done = [group for steps, group in history.groups
                 if disturbance.happen(steps, group)]
