@@ -34,6 +34,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kInVain = 3;
 // Behind its last step a run saves, and tells of no more steps.
 constexpr double kLastSilence = 10;
+// Ranks that a launcher started say more of what hangs than their agent.
+constexpr double kLauncherSilence = 2;
 // What a run has to save; one that was told to end.
 constexpr double kSaveSeconds = 120, kEndSeconds = 15;
 
@@ -283,9 +285,12 @@ private:
         steps_ += beats;
         beat = Clock::now();
       }
-      const double most = options_.silenceSeconds * (last ? kLastSilence : 1);
-      if (options_.launcher.empty() && most > 0 && cause.empty() &&
-          secondsSince(beat) > most) {
+      if (logGrew())
+        beat = Clock::now();
+      double most = options_.silenceSeconds * (last ? kLastSilence : 1);
+      if (!options_.launcher.empty()) // ranks are watched by themselves, too
+        most = run_.log.empty() ? 0 : kLauncherSilence * most;
+      if (most > 0 && cause.empty() && secondsSince(beat) > most) {
         cause = fmt::format("no step for {:.0f} seconds", most);
         child.signal(SIGKILL);
       }
@@ -355,6 +360,14 @@ private:
                          other.plannedSeconds, verdict.why);
     note(fmt::format("\"{}\" is not taken: {}", other.path, verdict.why));
     return {};
+  }
+
+  // Of ranks that are processes this is all that the agent hears: a launcher
+  // may wait for ever for ranks that are gone.
+  bool logGrew() {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(run_.log, error);
+    return !error && std::exchange(logSize_, size) != size;
   }
 
   // A launcher ends its ranks at once; they are to save before.
@@ -474,6 +487,7 @@ private:
   int64_t steps_ = 0;       // that the run told of
   int64_t furthest_ = 0;    // step that any run did
   int inVain_ = 0;
+  uintmax_t logSize_ = 0;
   bool settled_ = false; // no plan that is there is better than that which runs
   sigset_t signals_;
 };
