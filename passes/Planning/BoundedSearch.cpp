@@ -227,17 +227,23 @@ bool PlanSearch::refine(std::span<Bound> next, std::span<Bound> all,
   return true;
 }
 
-// What is asked for again is made again.
+// What is asked for again is made again. Shardings that store everything whole
+// stay longest: bounds of many degrees and of all levels of ZeRO are theirs.
 void PlanSearch::keepLatest(size_t most) {
-  std::vector<int64_t> uses;
+  using Use = std::pair<bool, int64_t>; // whether whole, when
+  const auto useOf = [](const Techniques &techniques, const Sharding &made) {
+    return Use(techniques.zero == 0 && techniques.mixed == 0, made.lastUse);
+  };
+  std::vector<Use> uses;
   for (const auto &[key, made] : shardings)
     if (made.second)
-      uses.push_back(made.second->lastUse);
+      uses.push_back(useOf(std::get<Techniques>(key), *made.second));
   if (uses.size() <= most)
     return;
   std::sort(uses.rbegin(), uses.rend());
   for (auto &[key, made] : shardings)
-    if (made.second && made.second->lastUse < uses[most - 1])
+    if (made.second &&
+        useOf(std::get<Techniques>(key), *made.second) < uses[most - 1])
       made.second.reset();
 }
 

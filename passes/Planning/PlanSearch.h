@@ -69,7 +69,7 @@ struct SearchInput {
   std::optional<std::shared_ptr<const EqualLayers>> layers;
   // Shardings that a thread keeps while it looks for the most promising
   // degrees; the others are made again when they are asked for.
-  size_t kept = 20;
+  size_t kept = 48;
 };
 
 struct PlanCandidate {

@@ -33,7 +33,7 @@ from harness import Case, Failed
 from migration import mpi_is_built
 
 STEP = 0.05
-NAMED = 10
+NAMED = 10  # on a machine that has nothing else to do
 LOST = r"rank \d+ on host \S+ (is gone|has not answered)|the run was lost"
 SILENCE = {"one": 7, "processes": 3, "hosts": 5}  # seconds
 # They have every kind of event and of run.
@@ -336,7 +336,7 @@ def history_body(history, tools):
         for extra in ("MERAK_PACE", "MERAK_SLOW"):
             tools.extra.pop(extra, None)
         plans = check(tools, history, run, plan, data)
-    if disturbance.slowest > NAMED:
+    if disturbance.slowest > NAMED * (1 + os.getloadavg()[0] / os.cpu_count()):
         raise Failed(f"a cause was named after {disturbance.slowest:.1f} s")
     return (f"{sum(map(len, done))} events, {len(run.restarts())} restarts, "
             f"{len(plans)} plans, {again} steps again, named in "
