@@ -11,7 +11,8 @@ A block
 
 is executed from the repository root. Output is compared line by line: words
 exactly, whole numbers exactly, decimal fractions within 5 % (floating point
-differs between processors), and numbers with a unit of time or rate not at all.
+differs between processors), and numbers with a unit of time or rate not at all, nor
+the working memory of kernels, which depends on the processor's vectors.
 A line `...` stands for any lines. `<!-- fractions within 70 % -->` above a block
 widens its tolerance: a hundred steps of training amplify what the last bits of two
 processors differ in.
@@ -48,6 +49,8 @@ BLOCK = re.compile(r"(?:^<!-- fractions within (\d+) % -->\n+)?"
                    r"^```console\n(.*?)^```$", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 # What follows or precedes a number that is a time or a rate.
+# The sum of what is allocated has it, too.
+WORKING_MEMORY = re.compile(r"(^allocated: |working memory )$")
 TIME_AFTER = re.compile(r"\s*(ns|us|µs|ms|s|seconds|min|k?(?: ?tok(?:en)?s?)/s|"
                         r"[KMGT]?i?B/s|[KMGT]?FLOP/s|GFLOPS)(?![\w])")
 TOLERANCE = 0.05
@@ -78,8 +81,9 @@ def split(line):
     numbers = []
 
     def take(match):
-        is_time = TIME_AFTER.match(line, match.end())
-        numbers.append(None if is_time else match[0])
+        is_free = TIME_AFTER.match(line, match.end()) or \
+            WORKING_MEMORY.search(line[:match.start()])
+        numbers.append(None if is_free else match[0])
         return "#"
 
     text = NUMBER.sub(take, line)
@@ -276,7 +280,12 @@ def selftest():
              ("rank 3", "rank 4", False), ("a  b", "a b", True),
              ("12.5k tok/s", "80.1k tok/s", True), ("x", "y", False),
              ("4.44 0e+00", "4.44 2e-07", True),
-             ("1e-03 1", "5e-03 1", False)]
+             ("1e-03 1", "5e-03 1", False),
+             ("allocated: 9 bytes, arenas of all ranks 4 and working memory 5 for",
+              "allocated: 7 bytes, arenas of all ranks 4 and working memory 3 for",
+              True),
+             ("allocated: 9 bytes, arenas of all ranks 4",
+              "allocated: 9 bytes, arenas of all ranks 3", False)]
     for a, b, equal in cases:
         yield "docs.py", (None if same(a, b) == equal else
                           f"compares '{a}' and '{b}' wrongly")
