@@ -2,9 +2,9 @@
 # once for all. OFF: each file by itself, so that one that forgets an include does not
 # compile.
 option(MERAK_PRECOMPILE "Read the headers of MLIR and of the dialects once" ON)
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cpp CONTENT "")
 # Unoptimized code takes longest to parse what it includes: builds for sanitizers read
 # the headers of all libraries once. With optimization that brings nothing.
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cpp CONTENT "")
 if(MERAK_SANITIZER)
   add_library(MerakPrecompiled STATIC ${CMAKE_BINARY_DIR}/precompiled.cpp)
   target_link_libraries(MerakPrecompiled PUBLIC fmt::fmt

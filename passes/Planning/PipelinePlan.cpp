@@ -152,18 +152,12 @@ private:
       lists.release();
       return {};
     }
+    // With all microbatches.
     if (found.noPlace) {
-      lists.release();
       found.schedule.name = schedule.name;
-      found.schedule.chunks = schedule.chunks;
       found.cost.seconds = found.cost.excessBytes =
           std::numeric_limits<double>::infinity();
-      found.evaluations = search.evaluations;
-      plans.push_back(std::move(found));
-      return {};
-    }
-    // With all microbatches.
-    if (steady) {
+    } else if (steady) {
       found.schedule = {schedule.name,
                         schedule.stages,
                         shape.microbatches,

@@ -1,33 +1,11 @@
 #include "passes/Planning/StageMeshes.h"
+#include "passes/CostModel/ClusterNodes.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace merak::planning {
-
-// Of `machine` the devices in `order`.
-static costmodel::Cluster inOrder(const costmodel::Cluster &machine,
-                                  const std::vector<int64_t> &order) {
-  costmodel::Cluster out = machine;
-  out.count = int64_t(order.size());
-  out.nodeOf.clear();
-  out.kindOf.clear();
-  out.rateOf.clear();
-  std::map<int64_t, int64_t> perNode;
-  for (int64_t device : order) {
-    const int64_t node = machine.node(device);
-    ++perNode[node];
-    out.nodeOf.push_back(int(node));
-    if (!machine.kindOf.empty())
-      out.kindOf.push_back(machine.kindOf[size_t(device)]);
-    if (!machine.rateOf.empty())
-      out.rateOf.push_back(machine.rateOf[size_t(device)]);
-  }
-  out.perNode = 1;
-  for (const auto &[node, devices] : perNode)
-    out.perNode = std::max(out.perNode, devices);
-  return out;
-}
 
 costmodel::Cluster devicesOf(const costmodel::Cluster &machine,
                              const PipelineStages &pipeline) {
@@ -46,7 +24,7 @@ costmodel::Cluster devicesOf(const costmodel::Cluster &machine,
     }
     return first;
   }
-  return inOrder(machine, used);
+  return costmodel::onDevices(machine, used);
 }
 
 costmodel::Cluster commonMesh(const costmodel::Cluster &machine,
@@ -128,7 +106,7 @@ StageMeshes::machineAt(const Place &place,
     if (!own.count(device))
       rest.push_back(device);
   order.insert(order.end(), rest.begin(), rest.end());
-  costmodel::Cluster out = inOrder(machine, order);
+  costmodel::Cluster out = costmodel::onDevices(machine, order);
   out.kinds = {machine.kinds[size_t(place.first)]};
   out.kindOf.clear();
   out.rateOf.clear();

@@ -268,6 +268,7 @@ private:
                            const ChosenPlan &plan) {
     steps_ = 0;
     settled_ = false;
+    isNew_ = true;
     bool ends = false, last = false; // someone wants the run to end
     auto beat = Clock::now();
     std::string cause;
@@ -285,8 +286,10 @@ private:
         steps_ += beats;
         beat = Clock::now();
       }
-      if (logGrew())
+      if (logGrew()) {
         beat = Clock::now();
+        isNew_ = true;
+      }
       double most = options_.silenceSeconds * (last ? kLastSilence : 1);
       if (!options_.launcher.empty()) // ranks are watched by themselves, too
         most = run_.log.empty() ? 0 : kLauncherSilence * most;
@@ -296,8 +299,10 @@ private:
       }
       if (ends || lost_.empty())
         continue;
-      if (hosts.look())
+      if (hosts.look()) {
         settled_ = false;
+        isNew_ = true;
+      }
       std::string why = whyAnotherPlan(hosts.lost(), plan);
       if (why.empty() || (saves() && !saved(child)))
         continue;
@@ -312,13 +317,17 @@ private:
   // A plan for these hosts is better than the one that runs; empty: none is,
   // so far.
   std::string whyAnotherPlan(const Names &lost, const ChosenPlan &plan) {
-    if (const auto made = plans_->made(); made && !made->ok())
-      note(made->str());
+    if (const auto made = plans_->made()) {
+      isNew_ = true;
+      if (!made->ok())
+        note(made->str());
+    }
     if (!plans_->lacks(lost))
       plans_->stop();
     else if (run_.source.folder == run_.source.made) // not of --plans alone
       plans_->make(lost);
-    if (plans_->isMaking() || settled_)
+    // Plans are simulated and the log is read once for each that is new.
+    if (plans_->isMaking() || settled_ || !std::exchange(isNew_, false))
       return {};
     const Result<ChosenPlan> other = plans_->choose(lost);
     if (!other || other->path == plan.path) {
@@ -489,6 +498,7 @@ private:
   int inVain_ = 0;
   uintmax_t logSize_ = 0;
   bool settled_ = false; // no plan that is there is better than that which runs
+  bool isNew_ = true;    // a step, a plan or a host, since plans were compared
   sigset_t signals_;
 };
 

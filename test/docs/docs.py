@@ -48,9 +48,9 @@ import specification  # noqa: E402
 BLOCK = re.compile(r"(?:^<!-- fractions within (\d+) % -->\n+)?"
                    r"^```console\n(.*?)^```$", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-# What follows or precedes a number that is a time or a rate.
-# The sum of what is allocated has it, too.
+# What stands before working memory, and before the sum that it is in.
 WORKING_MEMORY = re.compile(r"(^allocated: |working memory )$")
+# What follows or precedes a number that is a time or a rate.
 TIME_AFTER = re.compile(r"\s*(ns|us|µs|ms|s|seconds|min|k?(?: ?tok(?:en)?s?)/s|"
                         r"[KMGT]?i?B/s|[KMGT]?FLOP/s|GFLOPS)(?![\w])")
 TOLERANCE = 0.05

@@ -33,7 +33,7 @@ from harness import Case, Failed
 from migration import mpi_is_built
 
 STEP = 0.05
-NAMED = 10  # on a machine that has nothing else to do
+NAMED = 10
 LOST = r"rank \d+ on host \S+ (is gone|has not answered)|the run was lost"
 SILENCE = {"one": 7, "processes": 3, "hosts": 5}  # seconds
 # They have every kind of event and of run.
@@ -109,10 +109,7 @@ def compiled(tools, history):
         # Weights stay, and the momentum sums whole numbers.
         options += ["--global-batch=8", "--optimizer=sgd:lr=0,momentum=1"]
     tools.run("merakc", model, "-o", path, *options)
-    number, unit = tools.run("merak-plan", "simulate",
-                             path)[0].split("step ")[1].split()[:2]
-    pace = STEP / (float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit])
-    return path, data, pace
+    return path, data, restarts.pace_for(tools, path, STEP)
 
 
 def options_of(tools, history, name):
@@ -323,7 +320,7 @@ def history_body(history, tools):
         if "full" in history.kinds():
             stack.enter_context(restarts.tiny(tools, 32 << 20, "run"))
         options = options_of(tools, history, name)
-        tools.extra["MERAK_PACE"] = str(pace)
+        tools.extra["MERAK_PACE"] = pace
         saves = history.keeps != "copies"
         run = stack.enter_context(restarts.agent(
             tools, plan, *options, steps=history.steps, restarts=30, prefix=prefix,
@@ -336,7 +333,7 @@ def history_body(history, tools):
         for extra in ("MERAK_PACE", "MERAK_SLOW"):
             tools.extra.pop(extra, None)
         plans = check(tools, history, run, plan, data)
-    if disturbance.slowest > NAMED * (1 + os.getloadavg()[0] / os.cpu_count()):
+    if disturbance.slowest > NAMED:
         raise Failed(f"a cause was named after {disturbance.slowest:.1f} s")
     return (f"{sum(map(len, done))} events, {len(run.restarts())} restarts, "
             f"{len(plans)} plans, {again} steps again, named in "

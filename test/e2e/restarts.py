@@ -51,14 +51,18 @@ STEPS, EVERY = 60, 7
 SILENCE = 8  # seconds until a run that does nothing is killed
 
 
+def pace_for(tools, plan, step):
+    """How slow devices are so that steps of a plan take so many seconds."""
+    number, unit = tools.run("merak-plan", "simulate",
+                             plan)[0].split("step ")[1].split()[:2]
+    return str(step / (float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]))
+
+
 def gpt_plan(tools, mesh, name, *options):
     """A plan, and how slow devices are so that its steps take STEP."""
     path = tools.path(name)
     tools.run("merakc", GPT, "-o", path, f"--mesh={mesh}", *options)
-    number, unit = tools.run("merak-plan", "simulate",
-                             path)[0].split("step ")[1].split()[:2]
-    seconds = float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]
-    return path, str(STEP / seconds)
+    return path, pace_for(tools, path, STEP)
 
 
 def whole(tools, plan, steps=STEPS):
