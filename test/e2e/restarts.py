@@ -258,9 +258,11 @@ def newest_copy(tools, name="h0"):
 
 
 def newest_saved(run):
-    steps = [int(step[5:]) for step in os.listdir(run.saved)
-             if step.startswith("step-")] if os.path.isdir(run.saved) else []
-    return max(steps, default=0)
+    """That is whole: a folder is there as soon as a save begins."""
+    with contextlib.suppress(OSError), open(os.path.join(run.saved, "latest"),
+                                            encoding="utf-8") as file:
+        return int(file.read().split()[0].removeprefix("step-"))
+    return 0
 
 
 def on_hosts(tools):
