@@ -105,9 +105,11 @@ function(merak_tool name)
   endif()
 endfunction()
 
-# merak_unittest(NAME [SOURCES ...] [DEPS ...]): a gtest binary run by ctest.
+# merak_unittest(NAME [SOURCES ...] [DEPS ...]): a gtest binary run by ctest. Its own
+# files are half of a build; without the last optimizations they take a third less.
 function(merak_unittest name)
   merak_tool(${name} ${ARGN})
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   find_package(GTest REQUIRED)
   target_link_libraries(${name} PRIVATE GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})

@@ -11,8 +11,10 @@ endif()
 
 find_program(MERAK_CCACHE ccache)
 if(MERAK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # It hits behind precompiled headers too where it may trust them.
+  # It hits wherever the repository was cloned and however the build was begun, and
+  # behind precompiled headers too where it may trust them.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
     CCACHE_SLOPPINESS=pch_defines,time_macros ${MERAK_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()

@@ -6,8 +6,6 @@ preset=release
 build=${MERAK_BUILD_DIR:-$root/build/$preset}
 logs=$build/logs
 jobs=${MERAK_JOBS:-$(nproc)}
-# Cache hits do not depend on where the repository was cloned.
-export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 # Progress of one line a second is enough when nobody watches.
 export NINJA_STATUS='[%f/%t %es] '
 

@@ -184,8 +184,6 @@ class Copy:
         leaves = {leaf for leaf in listed.split("\0")
                   if leaf and os.path.isfile(os.path.join(ROOT, leaf))}
         self.update(leaves)
-        self.environment = {**os.environ, "CCACHE_BASEDIR": self.root,
-                            "CCACHE_NOHASHDIR": "1"}
 
     def update(self, leaves):
         """Writes what differs, a mutation of the last run too, so that it alone is
@@ -211,7 +209,7 @@ class Copy:
                          self.build, "-DMERAK_CUDA=OFF"],
                         ["ninja", "-C", self.build, "-j", str(jobs), "merakc",
                          "merak-run", "merak-plan"]):
-            done = run(command, cwd=self.root, env=self.environment)
+            done = run(command, cwd=self.root)
             if done.returncode:
                 return "\n".join(done.stdout.splitlines()[-5:])
         return None
