@@ -9,15 +9,16 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <utility>
 
 namespace merak::planning {
 
 namespace {
 
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
-// List schedules of many microbatches made at once; the best of them by fewer
+// List schedules of many microbatches that are made; the best of them by fewer
 // microbatches are nearly always among so many.
-constexpr size_t kLongLists = 12;
+constexpr size_t kLongLists = 6;
 
 class Chooser {
 public:
@@ -243,10 +244,12 @@ private:
           schedule.ok() ? simulate(*schedule, costs).total : kNoTime, i);
     }
     std::sort(byTime.begin(), byTime.end());
-    byTime.resize(kLongLists);
     std::vector<ListTask> kept;
+    // What takes the same time is the same list, but for rare exceptions.
+    double last = -1;
     for (const auto &[seconds, i] : byTime)
-      kept.push_back(std::move(tasks[i]));
+      if (kept.size() < kLongLists && std::exchange(last, seconds) != seconds)
+        kept.push_back(std::move(tasks[i]));
     tasks = std::move(kept);
   }
 

@@ -36,7 +36,7 @@ public:
   classesOf(const std::vector<int> &whole) const;
   // The problem of the whole graph by that of the few layers, with all that
   // makeStageProblem() says; none where layers in the middle are not alike.
-  std::optional<StageProblem> expand(const StageProblem &problem) const;
+  std::optional<StageProblem> expand(StageProblem problem) const;
 
 private:
   EqualLayers(const Graph &graph, const Classes &classes)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
 
 namespace merak::planning {
 
@@ -11,12 +12,22 @@ namespace merak::planning {
 // of the whole, with all that it names of its own layer and of others.
 class EqualLayers::Expander {
 public:
-  Expander(const EqualLayers &layers, const StageProblem &problem)
-      : of(layers), from(problem), stageOfFew(layers.few.ops.size(), -1) {
+  Expander(const EqualLayers &layers, StageProblem problem)
+      : of(layers), from(std::move(problem)),
+        stageOfFew(layers.few.ops.size(), -1) {
     for (size_t i = 0; i < of.fewStageOps.size(); ++i)
       stageOfFew[size_t(of.fewStageOps[i])] = int(i);
     for (size_t p = 0; p < from.parameters.size(); ++p)
       parameterNamed.emplace(from.parameters[p].name, int(p));
+    // In the whole all have names of their own.
+    for (StageOp &op : from.ops) {
+      op.name.clear();
+      op.key.clear();
+    }
+    for (StageTensor &tensor : from.tensors)
+      tensor.name.clear();
+    for (StageParameter &parameter : from.parameters)
+      parameter.name.clear();
   }
 
   std::optional<StageProblem> run() {
@@ -104,8 +115,6 @@ private:
       for (int layer = 1; layer + 1 < kFew; ++layer) {
         const int stage = fewStageOp(layer, at);
         StageOp op = movedOp(from.ops[size_t(stage)], {layer, kFew / 2});
-        op.name.clear();
-        op.key.clear();
         op.piece = -1;
         if (first && !(*first == op))
           return false;
@@ -120,6 +129,7 @@ private:
   }
 
   void addOps() {
+    out.ops.reserve(of.stageOps.size());
     for (int op : of.stageOps) {
       const Place place = of.opPlace[size_t(op)];
       const int few = place.layer < 0
@@ -156,12 +166,12 @@ private:
         StageTensor tensor =
             movedTensor(from.tensors[size_t(fewTensorAt(layer, int(at)))],
                         {layer, kFew / 2});
-        tensor.name.clear();
         if (first && !(*first == tensor))
           return false;
         first = std::move(tensor);
       }
     }
+    out.tensors.reserve(of.whole.tensors.size());
     for (size_t t = 0; t < of.whole.tensors.size(); ++t) {
       out.tensors.push_back(movedTensor(from.tensors[size_t(fewTensorFor(t))],
                                         moveTo(of.tensorPlace[t].layer)));
@@ -221,7 +231,6 @@ private:
       if (!here)
         return false;
       StageParameter to = movedParameter(*here, {layer, kFew / 2});
-      to.name.clear();
       if (first && !(*first == to))
         return false;
       first = std::move(to);
@@ -385,7 +394,7 @@ private:
   }
 
   const EqualLayers &of;
-  const StageProblem &from;
+  StageProblem from; // without names
   StageProblem out;
   std::vector<int> stageOfFew; // by op of the few, or -1
   std::map<std::string, int> parameterNamed;
@@ -393,9 +402,8 @@ private:
   bool fails = false;
 };
 
-std::optional<StageProblem>
-EqualLayers::expand(const StageProblem &problem) const {
-  return Expander(*this, problem).run();
+std::optional<StageProblem> EqualLayers::expand(StageProblem problem) const {
+  return Expander(*this, std::move(problem)).run();
 }
 
 } // namespace merak::planning

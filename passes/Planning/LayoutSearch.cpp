@@ -94,8 +94,9 @@ private:
   Status build() {
     for (size_t r = 0; r < model.nodes().size(); ++r)
       addNode(int(r));
-    for (const LayoutModel::Edge &edge : model.edges())
-      addEdge(edge);
+    if (options.conversions)
+      for (const LayoutModel::Edge &edge : model.edges())
+        addEdge(edge);
     return {};
   }
 

@@ -38,6 +38,9 @@ struct LayoutSearchOptions {
   int64_t buckets = 512;
   int threads = 1;
   bool parts = true; // of a tp of composite size
+  // Of values between layouts; false: they are free, and most of the work is
+  // saved.
+  bool conversions = true;
 };
 
 // A point of the frontier, as a strategy says it.

@@ -285,7 +285,7 @@ private:
         Part &next = partOf(to);
         --next.openSums[step.microbatch];
         next.sums[step.microbatch] = std::max(next.sums[step.microbatch], end);
-        wakes.push({end, to % p});
+        wake(to % p, end);
       }
     if (step.action == Action::F && v + 1 < count)
       send(v, v + 1, end, boundary(options.costs, v).forward,
@@ -303,7 +303,13 @@ private:
     double &link = links[size_t(from % p) * p + to % p];
     link = std::max(link, end) + seconds;
     arrival = link;
-    wakes.push({link, to % p});
+    wake(to % p, link);
+  }
+
+  // What runs until then looks at what has come when it has ended.
+  void wake(int stage, double at) {
+    if (stages[stage].freeAt < at)
+      wakes.push({at, stage});
   }
 
   const ListOptions &options;

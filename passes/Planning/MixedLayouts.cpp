@@ -16,7 +16,7 @@ constexpr int64_t kRoughBuckets = 64;
 
 // `roughly`: over all of tp alone, the fastest.
 Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d,
-                                                         bool roughly) {
+                                                         Mixed effort) {
   Result<Assignment> base = assignSamples(d, input.pinned.parts);
   if (!base.ok())
     return base.status();
@@ -28,9 +28,10 @@ Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d,
   options.inFlight = std::min(d.pp, d.microbatches);
   options.memoryBytes = double(d.pp) * input.memoryBytes;
   options.most = kMixedLayouts;
-  if (roughly) {
+  if (effort != Mixed::Whole) {
     options.most = 1;
     options.parts = false;
+    options.conversions = effort == Mixed::Rough;
     options.buckets = kRoughBuckets;
   }
   const LayoutModel *model = nullptr;
@@ -46,8 +47,9 @@ Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d,
   if (!frontier.ok())
     return frontier.status();
   // Without seams it is a plan as all others are.
-  std::erase_if(frontier->points,
-                [](const FoundLayout &point) { return point.seams.empty(); });
+  if (options.conversions)
+    std::erase_if(frontier->points,
+                  [](const FoundLayout &point) { return point.seams.empty(); });
   return std::move(frontier->points);
 }
 
@@ -69,9 +71,13 @@ bool PlanSearch::mayWin(const Degrees &d, const FoundLayout &layout,
 }
 
 bool PlanSearch::mixedMayWin(const Degrees &d, double limit) {
-  const Result<std::vector<FoundLayout>> rough = searchMixed(d, true);
-  return !rough.ok() || rough->empty() ||
-         mayWin(d, rough->front(), limit / kWithoutParts);
+  for (Mixed effort : {Mixed::WithoutConversions, Mixed::Rough}) {
+    const Result<std::vector<FoundLayout>> rough = searchMixed(d, effort);
+    if (rough.ok() && !rough->empty() &&
+        !mayWin(d, rough->front(), limit / kWithoutParts))
+      return false;
+  }
+  return true;
 }
 
 const FoundLayout *PlanSearch::mixedLayout(const Degrees &d,

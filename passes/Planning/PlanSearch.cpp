@@ -412,9 +412,10 @@ PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
   Degrees d = given;
   const Techniques techniques = usable(given, asked);
   // Without seams and classes of one's own replicas differ in nothing.
+  const Degrees common = {0, 0, d.tp, samplesOf(d)};
   Degrees key = d;
   if (isSharedByDegrees() && techniques.zero == 0 && techniques.mixed == 0) {
-    key = {0, 0, d.tp, samplesOf(d)};
+    key = common;
     if (auto it = first->find({d.tp, samplesOf(d)}); it != first->end())
       d = it->second;
   }
@@ -426,7 +427,13 @@ PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
   if (!status.ok())
     return status;
   Stopwatch watch(times.shardings);
-  auto made = std::make_unique<Sharding>();
+  auto made = std::make_shared<Sharding>();
+  if (isSharedByDegrees() && techniques.zero > 0 && techniques.mixed == 0) {
+    Techniques whole = techniques;
+    whole.zero = 0;
+    if (auto it = shardings.find({common, whole}); it != shardings.end())
+      made->like = it->second.second;
+  }
   if (std::optional<StageProblem> problem = problemByFew(d, techniques)) {
     made->problem = std::move(*problem);
     ++times.byFew;
@@ -442,7 +449,8 @@ PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
     if (Result<const Choice *> choice = choose(d, techniques.context);
         choice.ok())
       made->report = (*choice)->second;
-  made->model = std::make_unique<StageModel>(made->problem);
+  made->model = std::make_unique<StageModel>(
+      made->problem, made->like ? made->like->model.get() : nullptr);
   made->least.emplace(*made->model);
   made->lastUse = ++uses;
   known = std::move(made);
@@ -521,7 +529,8 @@ PlanSearch::problemByFew(const Degrees &d, const Techniques &techniques) {
   if (!fewFor(d, techniques))
     return std::nullopt;
   Result<StageProblem> problem = few->problemOf(d, techniques);
-  return problem.ok() ? equalLayers()->expand(*problem) : std::nullopt;
+  return problem.ok() ? equalLayers()->expand(std::move(*problem))
+                      : std::nullopt;
 }
 
 // Two submicrobatches of a microbatch need samples, or tokens, to divide.

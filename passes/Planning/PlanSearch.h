@@ -129,8 +129,9 @@ public:
     SearchReport report;
     StageProblem problem;
     std::unique_ptr<StageModel> model;
-    std::optional<LeastSeconds> least; // of the model
-    int64_t lastUse = 0;               // see keepLatest
+    std::optional<LeastSeconds> least;    // of the model
+    std::shared_ptr<const Sharding> like; // of the same ops, stored whole
+    int64_t lastUse = 0;                  // see keepLatest
   };
   Result<const Sharding *> sharding(const Degrees &degrees,
                                     const Techniques &techniques);
@@ -211,9 +212,12 @@ private:
   // Samples over the axes of the batch, and nothing over tp yet.
   Result<Assignment> assignSamples(const Degrees &degrees,
                                    const AxisParts &parts) const;
-  // Layouts that differ between parts of the model, worth planning with.
+  // Layouts that differ between parts of the model, worth planning with; the
+  // fastest alone, without lower degrees of tp, and as if conversions between
+  // layouts took no time, which is most of the work.
+  enum class Mixed { Whole, Rough, WithoutConversions };
   Result<std::vector<FoundLayout>> searchMixed(const Degrees &degrees,
-                                               bool roughly = false);
+                                               Mixed effort = Mixed::Whole);
   const Result<std::vector<FoundLayout>> &mixedLayouts(const Degrees &degrees);
   const FoundLayout *mixedLayout(const Degrees &degrees,
                                  const Techniques &techniques);
@@ -331,7 +335,7 @@ private:
   std::map<std::pair<Degrees, bool>, std::optional<Result<Assignment>>>
       submicrobatches;
   std::map<std::tuple<Degrees, Techniques>,
-           std::pair<Status, std::unique_ptr<Sharding>>>
+           std::pair<Status, std::shared_ptr<Sharding>>>
       shardings;
   int64_t uses = 0; // of them
   // By mesh and techniques without levels of ZeRO and overlap: what parameters

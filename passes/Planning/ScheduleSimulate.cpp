@@ -42,47 +42,44 @@ namespace {
 
 constexpr double kAbsent = -2, kPending = -1; // arrivals that have no time yet
 
-// What a chunk of a stage does apart from its order.
-struct Room {
-  std::vector<int> in[kActions], out[kActions]; // transfers
-  bool has[kActions] = {};
-  double seconds[kActions] = {};
-  StageMemory memory;
-  // The actions that take a set of activations, and give it back.
-  Action taker() const { return has[int(Action::R)] ? Action::R : Action::F; }
-  Action last() const { return has[int(Action::W)] ? Action::W : Action::B; }
+// An action of a chunk of a stage, apart from its order.
+struct Work {
+  bool runs = false;
+  double seconds = 0;
+  int sets = 0;                   // of activations taken; -1: given back
+  double taken = 0, released = 0; // bytes, at its start and at its end
+  std::vector<size_t> in;         // where arrivals of a transfer begin
+  struct Sent {
+    size_t arrivals;
+    int toStage;
+    size_t link;
+    double seconds, bytes;
+  };
+  std::vector<Sent> out;
 };
 
 class Simulation {
 public:
   Simulation(const Schedule &schedule, const SimulateOptions &options)
-      : schedule(schedule), options(options),
-        transfers(transfersOf(schedule, options)),
-        rooms(schedule.virtualStages()),
-        arrival(transfers.size() * schedule.microbatches, kAbsent),
+      : schedule(schedule), options(options), count(schedule.virtualStages()),
+        works(size_t(count) * kActions),
         linkFree(size_t(schedule.stages) * schedule.stages, 0),
         place(schedule.stages, 0), clock(schedule.stages, 0),
         sets(schedule.stages, 0), held(schedule.stages, 0) {
-    for (int v = 0; v < schedule.virtualStages(); ++v) {
-      const ActionTimes &times = pick(options.times, v);
+    for (int v = 0; v < count; ++v)
       for (int action = 0; action < kActions; ++action)
-        rooms[v].seconds[action] = times.of(Action(action));
-      if (!options.memory.empty())
-        rooms[v].memory = pick(options.memory, v);
-    }
-    for (size_t t = 0; t < transfers.size(); ++t) {
-      const Transfer &x = transfers[t];
-      room(x.fromStage, x.fromChunk).out[int(x.fromAction)].push_back(int(t));
-      room(x.toStage, x.toChunk).in[int(x.toAction)].push_back(int(t));
-      cost.push_back(costOf(x));
-    }
+        workOf(v, Action(action)).seconds =
+            pick(options.times, v).of(Action(action));
+    addTransfers();
     for (int stage = 0; stage < schedule.stages; ++stage)
       for (const Step &step : schedule.order[stage]) {
-        Room &here = room(stage, step.chunk);
-        here.has[int(step.action)] = true;
-        for (int t : here.out[int(step.action)])
-          at(t, step.microbatch) = kPending;
+        Work &work = workOf(step.chunk * schedule.stages + stage, step.action);
+        work.runs = true;
+        for (const Work::Sent &sent : work.out)
+          arrival[sent.arrivals + size_t(step.microbatch)] = kPending;
       }
+    for (int v = 0; v < count; ++v)
+      addMemory(v);
   }
 
   Timeline run() {
@@ -118,23 +115,48 @@ public:
   }
 
 private:
-  static std::vector<Transfer> transfersOf(const Schedule &schedule,
-                                           const SimulateOptions &options) {
-    std::vector<Transfer> all = options.transfers.empty()
-                                    ? chainTransfers(schedule)
-                                    : options.transfers;
-    all.insert(all.end(), options.weightSums.begin(), options.weightSums.end());
-    return all;
+  Work &workOf(int virtualStage, Action action) {
+    return works[size_t(virtualStage) * kActions + size_t(action)];
   }
   template <typename T> const T &pick(const std::vector<T> &all, int v) const {
     size_t n = all.size();
-    return all[n == 1 ? 0 : n == rooms.size() ? v : v % schedule.stages];
+    return all[n == 1 ? 0 : n == size_t(count) ? v : v % schedule.stages];
   }
-  Room &room(int stage, int chunk) {
-    return rooms[size_t(chunk) * schedule.stages + stage];
+
+  void addTransfers() {
+    std::vector<Transfer> transfers = options.transfers.empty()
+                                          ? chainTransfers(schedule)
+                                          : options.transfers;
+    transfers.insert(transfers.end(), options.weightSums.begin(),
+                     options.weightSums.end());
+    const int p = schedule.stages;
+    for (const Transfer &x : transfers) {
+      const auto [seconds, bytes] = costOf(x);
+      workOf(x.fromChunk * p + x.fromStage, x.fromAction)
+          .out.push_back({arrival.size(), x.toStage,
+                          size_t(x.fromStage) * p + x.toStage, seconds, bytes});
+      workOf(x.toChunk * p + x.toStage, x.toAction)
+          .in.push_back(arrival.size());
+      arrival.resize(arrival.size() + size_t(schedule.microbatches), kAbsent);
+    }
   }
-  double &at(int transfer, int microbatch) {
-    return arrival[size_t(transfer) * schedule.microbatches + microbatch];
+
+  // Of the actions that take a set of activations, and give it back.
+  void addMemory(int v) {
+    Work &forward = workOf(v, Action::F), &backward = workOf(v, Action::B);
+    const bool recomputes = workOf(v, Action::R).runs;
+    Work &taker = recomputes ? workOf(v, Action::R) : forward;
+    Work &last = workOf(v, Action::W).runs ? workOf(v, Action::W) : backward;
+    ++taker.sets;
+    --last.sets;
+    if (options.memory.empty())
+      return;
+    const StageMemory &memory = pick(options.memory, v);
+    forward.taken += memory.kept + memory.untilB;
+    taker.taken += memory.recomputed;
+    backward.taken += memory.pending;
+    backward.released += memory.untilB;
+    last.released += memory.kept + memory.recomputed + memory.pending;
   }
 
   // Seconds and bytes.
@@ -154,9 +176,9 @@ private:
   }
 
   void startMemory() {
-    bool perChunk = options.memory.size() == rooms.size();
-    for (int v = 0; v < (perChunk ? int(rooms.size()) : schedule.stages); ++v)
-      held[v % schedule.stages] += rooms[v].memory.fixed;
+    bool perChunk = options.memory.size() == size_t(count);
+    for (int v = 0; v < (perChunk ? count : schedule.stages); ++v)
+      held[v % schedule.stages] += pick(options.memory, v).fixed;
     timeline.peakBytes = held;
     timeline.memory.resize(schedule.stages);
     if (options.record)
@@ -166,60 +188,39 @@ private:
 
   // False: waits for a transfer.
   bool advance(int stage, const Step &step, std::vector<int> &ready) {
-    Room &here = room(stage, step.chunk);
-    int action = int(step.action);
+    const int v = step.chunk * schedule.stages + stage;
+    const Work &work = workOf(v, step.action);
     double start = clock[stage];
-    auto waitFor = [&](const std::vector<int> &incoming) {
-      for (int t : incoming) {
-        double time = at(t, step.microbatch);
+    auto waitFor = [&](const std::vector<size_t> &incoming) {
+      for (size_t arrivals : incoming) {
+        double time = arrival[arrivals + size_t(step.microbatch)];
         if (time == kPending)
           return false;
         start = std::max(start, time);
       }
       return true;
     };
-    if (!waitFor(here.in[action]))
+    if (!waitFor(work.in))
       return false;
     // A recomputation that is not early waits for the gradient.
     if (step.action == Action::R && !step.early &&
-        !waitFor(here.in[int(Action::B)]))
+        !waitFor(workOf(v, Action::B).in))
       return false;
-    double duration = here.seconds[action], end = start + duration;
+    const double end = start + work.seconds;
     clock[stage] = end;
-    timeline.busy[stage] += duration;
+    timeline.busy[stage] += work.seconds;
     timeline.total = std::max(timeline.total, end);
-    hold(stage, here, step, start, end);
+    if (work.sets > 0)
+      timeline.fullSets[stage] =
+          std::max(timeline.fullSets[stage], sets[stage] + 1);
+    sets[stage] += work.sets;
+    hold(stage, work.taken, start);
+    hold(stage, -work.released, end);
     if (options.record)
       timeline.stages[stage].push_back({step, start, end});
-    for (int t : here.out[action])
-      send(t, step.microbatch, end, ready);
+    for (const Work::Sent &sent : work.out)
+      send(stage, sent, step.microbatch, end, ready);
     return true;
-  }
-
-  void hold(int stage, const Room &here, const Step &step, double start,
-            double end) {
-    const Action taker = here.taker(), last = here.last();
-    if (step.action == taker)
-      timeline.fullSets[stage] =
-          std::max(timeline.fullSets[stage], ++sets[stage]);
-    if (step.action == last)
-      --sets[stage];
-    if (options.memory.empty())
-      return;
-    const StageMemory &memory = here.memory;
-    double more = 0, less = 0;
-    if (step.action == Action::F)
-      more += memory.kept + memory.untilB;
-    if (step.action == taker)
-      more += memory.recomputed;
-    if (step.action == Action::B) {
-      more += memory.pending;
-      less += memory.untilB;
-    }
-    if (step.action == last)
-      less += memory.kept + memory.recomputed + memory.pending;
-    hold(stage, more, start);
-    hold(stage, -less, end);
   }
 
   void hold(int stage, double change, double time) {
@@ -232,25 +233,24 @@ private:
       timeline.memory[stage].push_back({time, held[stage]});
   }
 
-  void send(int t, int microbatch, double end, std::vector<int> &ready) {
-    const Transfer &x = transfers[t];
-    double &link = linkFree[size_t(x.fromStage) * schedule.stages + x.toStage];
-    link = std::max(link, end) + cost[t].first;
-    at(t, microbatch) = link;
+  void send(int stage, const Work::Sent &sent, int microbatch, double end,
+            std::vector<int> &ready) {
+    double &link = linkFree[sent.link];
+    link = std::max(link, end) + sent.seconds;
+    arrival[sent.arrivals + size_t(microbatch)] = link;
     if (!timeline.sentBytes.empty())
-      timeline.sentBytes[x.fromStage] += cost[t].second;
-    if (x.toStage != x.fromStage && !queued[x.toStage]) {
-      queued[x.toStage] = 1;
-      ready.push_back(x.toStage);
+      timeline.sentBytes[stage] += sent.bytes;
+    if (sent.toStage != stage && !queued[sent.toStage]) {
+      queued[sent.toStage] = 1;
+      ready.push_back(sent.toStage);
     }
   }
 
   const Schedule &schedule;
   const SimulateOptions &options;
-  std::vector<Transfer> transfers;
-  std::vector<std::pair<double, double>> cost; // seconds, bytes
-  std::vector<Room> rooms;
-  std::vector<double> arrival;  // per transfer and microbatch
+  const int count;              // virtual stages
+  std::vector<Work> works;      // by virtual stage and action
+  std::vector<double> arrival;  // by transfer and microbatch
   std::vector<double> linkFree; // per pair of stages
   std::vector<size_t> place;    // of each stage in its list
   std::vector<double> clock;

@@ -89,7 +89,7 @@ StageModel::earlySlices(int begin, int end, const std::vector<int> &at,
 
 void StageModel::fillWaits(int begin, int end, const Need &need,
                            StageCost &out) const {
-  SubmicrobatchTimes::Idle idle = submicrobatches[1].idle(begin, end);
+  SubmicrobatchTimes::Idle idle = submicrobatches[1]->idle(begin, end);
   if (!idle.before)
     return;
   IdleSlots waits(*idle.before);

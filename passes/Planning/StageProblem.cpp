@@ -12,7 +12,8 @@ constexpr int kShardWindow = 16;
 // Shards lighter than this part of the mean join the next one.
 constexpr double kLightShard = 0.1;
 
-StageModel::StageModel(const StageProblem &problem) : problem(problem) {
+StageModel::StageModel(const StageProblem &problem, const StageModel *like)
+    : problem(problem) {
   size_t n = problem.tensors.size();
   producer.assign(n, -1);
   lastUse.assign(n, -1);
@@ -41,8 +42,18 @@ StageModel::StageModel(const StageProblem &problem) : problem(problem) {
   double exposed = 1; // part of the collectives
   const bool communicates = communication.back() > 0;
   if (communicates && !problem.submicrobatches[0].empty()) {
-    for (const std::vector<SubmicrobatchTask> &tasks : problem.submicrobatches)
-      submicrobatches.emplace_back(tasks, count(), problem.overlap);
+    for (size_t action = 0; action < problem.submicrobatches.size(); ++action) {
+      const std::vector<SubmicrobatchTask> &tasks =
+          problem.submicrobatches[action];
+      const bool isLike = like && !like->submicrobatches.empty() &&
+                          like->count() == count() &&
+                          like->problem.overlap == problem.overlap &&
+                          like->problem.submicrobatches[action] == tasks;
+      submicrobatches.push_back(
+          isLike ? like->submicrobatches[action]
+                 : std::make_shared<const SubmicrobatchTimes>(tasks, count(),
+                                                              problem.overlap));
+    }
     if (problem.overlap > 0)
       findSlices();
     StageCost all;
@@ -300,7 +311,7 @@ void StageModel::setTimes(int begin, int end, StageCost &out) const {
     *times[action] = (*sums[action])[end] - (*sums[action])[begin];
     if (submicrobatches.empty())
       continue;
-    SubmicrobatchTimes::Times both = submicrobatches[action].of(begin, end);
+    SubmicrobatchTimes::Times both = submicrobatches[action]->of(begin, end);
     *times[action] = both.seconds;
     out.communication += both.seconds - both.compute;
     if (action == 0)

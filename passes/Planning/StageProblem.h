@@ -23,6 +23,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -298,7 +299,11 @@ struct StageCost {
 // Precomputed sums of a problem; evaluates stages [begin, end) of its ops.
 class StageModel {
 public:
-  explicit StageModel(const StageProblem &problem);
+  // `like`: a model with which it may have tasks in common: what is known of
+  // their times there is known here, and the other way round. It must outlive
+  // this, and both are asked by one thread.
+  explicit StageModel(const StageProblem &problem,
+                      const StageModel *like = nullptr);
 
   const StageProblem &problem;
   int count() const { return int(problem.ops.size()); }
@@ -427,7 +432,7 @@ private:
   std::vector<char> legal; // by position: no op is taken apart there
   std::vector<double> prefix, forward, backward, weight, communication;
   std::vector<double> update, clear, prologue;
-  std::vector<SubmicrobatchTimes>
+  std::vector<std::shared_ptr<const SubmicrobatchTimes>>
       submicrobatches; // of F, B and W; empty: no overlap
   // Tasks of W that end in one gradient and that nothing else needs.
   struct Slice {

@@ -51,9 +51,9 @@ StageModel::LastTasks StageModel::lastTasks(int begin, int end,
     }
     return last;
   }
-  Chosen w(problem.submicrobatches[2], submicrobatches[2].tasksIn(begin, end));
+  Chosen w(problem.submicrobatches[2], submicrobatches[2]->tasksIn(begin, end));
   Chosen b(problem.submicrobatches[1],
-           submicrobatches[1].tasksIn(begin, joinsLast(begin) ? end : begin));
+           submicrobatches[1]->tasksIn(begin, joinsLast(begin) ? end : begin));
   // What moved into the waits of B is missing here.
   double all = 0;
   for (const IssuedTask &task : w.tasks)

@@ -231,6 +231,14 @@ TEST(LayoutSearch, IsNearTheBestOfAllCombinations) {
     Problem p(std::move(c.g), c.mb, c.dp, c.tp);
     Result<LayoutFrontier> found = search(p);
     ASSERT_TRUE(found.ok()) << found.status().str();
+    // Where conversions take no time, nothing takes longer, but for a bucket.
+    Problem free = p;
+    free.options.conversions = false;
+    Result<LayoutFrontier> least = search(free);
+    ASSERT_TRUE(least.ok()) << least.status().str();
+    EXPECT_LE(least->points.front().seconds,
+              found->points.front().seconds * 1.01);
+    EXPECT_LT(least->priced, found->priced);
     Result<std::vector<FoundLayout>> all = everyLayout(
         *LayoutModel::make(p.model.graph, p.classes), p.base, p.options, 20000);
     ASSERT_TRUE(all.ok()) << all.status().str();

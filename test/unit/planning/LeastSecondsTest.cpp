@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <tuple>
 
 namespace merak::planning {
 namespace {
@@ -189,6 +190,47 @@ TEST(LeastSeconds, PartsOfParametersTakeNoLessThanTheirShare) {
     }
   }
   EXPECT_GT(compared, 100);
+}
+
+// Times of tasks that a model has in common with one that stores all of it
+// whole are those that it would find alone.
+TEST(PlanSearch, TimesOfTheSameTasksAreKnownOnce) {
+  int compared = 0, shared = 0;
+  for (unsigned seed = 20; seed < 24; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, 0);
+    PlanSearch search(made->input);
+    const std::vector<Degrees> every = *search.degrees();
+    for (const Degrees &d : every)
+      for (int overlap : {0, 3})
+        for (int zero : {1, 2, 3}) {
+          const Techniques whole{.overlap = overlap};
+          const Techniques parts{.overlap = overlap, .zero = zero};
+          if (d.dp == 1 || d.tp == 1 || !search.sharding(d, whole).ok())
+            continue;
+          Result<const PlanSearch::Sharding *> beside =
+              search.sharding(d, parts);
+          PlanSearch other(made->input);
+          Result<const PlanSearch::Sharding *> alone = other.sharding(d, parts);
+          ASSERT_TRUE(beside.ok() && alone.ok());
+          shared += (*beside)->like != nullptr;
+          EXPECT_EQ((*alone)->like, nullptr);
+          const StageModel &a = *(*beside)->model, &b = *(*alone)->model;
+          for (int begin = 0; begin < a.count(); begin += 7)
+            for (int end = begin + 1; end <= a.count(); end += 5) {
+              const StageCost &x = a.timesOf(begin, end),
+                              &y = b.timesOf(begin, end);
+              EXPECT_EQ(
+                  std::tuple(x.times.F, x.times.B, x.times.W, x.communication,
+                             x.slackForward, x.slackBackward),
+                  std::tuple(y.times.F, y.times.B, y.times.W, y.communication,
+                             y.slackForward, y.slackBackward))
+                  << seed << " " << d.str() << parts.str();
+              ++compared;
+            }
+        }
+  }
+  EXPECT_GT(compared, 1000);
+  EXPECT_GT(shared, 10);
 }
 
 // And what they send is known by microbatches of another size.
