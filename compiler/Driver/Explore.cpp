@@ -36,10 +36,9 @@ constexpr size_t kPoints = 24, kWithin = 96;
 // too long to be what somebody expects who has not asked for them.
 constexpr int64_t kMostDevices = 64;
 
-// What fits into a limit is priced at most at so much of it, and what may be
-// the fastest at most at so much of the fastest that was simulated. (Prices of
-// real models are within 10 % of bytes and of seconds.)
-constexpr double kMayFit = 1.1, kMayWin = 1.15;
+// What may be the fastest is priced at most at so much of the fastest that was
+// simulated. (Prices of real models are within 10 % of seconds.)
+constexpr double kMayWin = 1.15;
 
 // A limit that the user gives asks for the fastest plan within it. It is one of
 // the same plans for every limit, so that more memory never makes it slower.
@@ -340,7 +339,7 @@ LogicalResult Exploration::fastestWithin(int64_t devices) {
         explored[devices].found.finalists;
     for (size_t i = 0; i < found.size(); ++i)
       if (double(planning::costOf(found[i]).bytes) <=
-          kMayFit * double(options.memoryLimit))
+          planning::kMayFit * double(options.memoryLimit))
         order.push_back(i);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       return planning::costOf(found[a]).nanoseconds <

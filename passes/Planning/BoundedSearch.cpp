@@ -37,7 +37,7 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
                           Bound &bound) {
   const double share = double(samplesOf(d)) / double(samplesOf(like));
   const PipelineShape shape = commonShape(d);
-  const bool asPlanned = d.tp == like.tp && share == 1;
+  const bool asPlanned = inCommon(d) == inCommon(like);
   bound.seconds = std::numeric_limits<double>::infinity();
   bound.misfits = true;
   bound.rough = false;
@@ -248,8 +248,8 @@ void PlanSearch::keepLatest(size_t most) {
 }
 
 size_t PlanSearch::homeOf(const Degrees &d) {
-  first->try_emplace({d.tp, samplesOf(d)}, d);
-  return homes.try_emplace({d.tp, samplesOf(d)}, homes.size()).first->second;
+  first->try_emplace(inCommon(d), d);
+  return homes.try_emplace(inCommon(d), homes.size()).first->second;
 }
 
 void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
+#include <tuple>
 
 namespace merak::planning {
 
@@ -14,7 +16,8 @@ constexpr int kLimits = 8;
 constexpr double kFiner = 0.03;
 constexpr int kRefits = 10;
 
-// Degrees planned in full under each limit.
+// Degrees planned in full under each limit. Under the limit before they are
+// planned as well: what is faster there may need more than its price says.
 constexpr size_t kInFull = 3;
 
 // Plans that differ by less memory than this part of it are as good as one.
@@ -54,21 +57,26 @@ public:
   std::vector<PlanCandidate> take(size_t most) const;
 
 private:
+  std::vector<PlanCandidate> thinned(size_t most) const;
   // The best plan of given degrees under the latest limit.
   struct Latest {
     std::optional<PlanCandidate> quick, full;
+    double quickWithin = 0, fullWithin = 0; // the limits of these
     double least = 0; // bytes below which these degrees have no plan
   };
   const PlanCandidate &plan(const Degrees &degrees, bool quick, double limit);
   double within(double limit);
   void refine();
   void reduce();
+  std::vector<PlanCandidate> frontier() const;
 
   PlanSearch &search;
   SearchPolicy policy;
   double memoryBytes;
   std::map<Degrees, Latest> latest;
-  std::vector<PlanCandidate> pool; // bytes ascending after reduce()
+  double before = 0;               // the limit before, if there was one
+  std::set<Degrees> inFull;        // what was planned so under it
+  std::vector<PlanCandidate> pool; // fastest first after reduce()
 };
 
 double fullest(const PlanCandidate &candidate) {
@@ -91,23 +99,51 @@ void ParetoSearch::add(const PlanCandidate &candidate) {
     take(other);
 }
 
-void ParetoSearch::reduce() {
+// Those that none beats, bytes ascending.
+std::vector<PlanCandidate> ParetoSearch::frontier() const {
   std::vector<Cost> costs;
   for (const PlanCandidate &candidate : pool)
     costs.push_back(costOf(candidate));
-  std::vector<PlanCandidate> kept;
+  std::vector<PlanCandidate> found;
   for (size_t i : undominated(costs))
-    kept.push_back(std::move(pool[i]));
+    found.push_back(pool[i]);
+  return found;
+}
+
+// Drops what another one beats with the same stages, whose prices are off
+// alike, or with any others by more than prices are sure of.
+void ParetoSearch::reduce() {
+  std::stable_sort(pool.begin(), pool.end(), [](const auto &a, const auto &b) {
+    const Cost x = costOf(a), y = costOf(b);
+    return std::pair(x.nanoseconds, x.bytes) <
+           std::pair(y.nanoseconds, y.bytes);
+  });
+  double least = std::numeric_limits<double>::infinity();
+  std::map<std::tuple<Degrees, Techniques, std::vector<int>>, double> ofStages;
+  std::vector<PlanCandidate> kept;
+  for (PlanCandidate &candidate : pool) {
+    const double bytes = fullest(candidate);
+    const auto [alike, isNew] = ofStages.try_emplace(
+        {candidate.degrees, candidate.techniques, candidate.plan.begin}, bytes);
+    if (bytes >= kMayFit * least || (!isNew && bytes >= alike->second))
+      continue;
+    alike->second = bytes;
+    least = std::min(least, bytes);
+    kept.push_back(std::move(candidate));
+  }
   pool = std::move(kept);
 }
 
-// The same plan answers every limit that it fits, down to what it needs.
+// The same plan answers every smaller limit that it fits.
 const PlanCandidate &ParetoSearch::plan(const Degrees &degrees, bool quick,
                                         double limit) {
   Latest &known = latest[degrees];
   std::optional<PlanCandidate> &of = quick ? known.quick : known.full;
-  if (of && (!of->problem.empty() || (of->fits() && fullest(*of) <= limit)))
+  double &within = quick ? known.quickWithin : known.fullWithin;
+  if (of && (!of->problem.empty() ||
+             (of->fits() && fullest(*of) <= limit && limit <= within)))
     return *of;
+  within = limit;
   search.limitMemory(limit);
   of = search.plan(degrees, policy, quick);
   add(*of);
@@ -124,11 +160,18 @@ double ParetoSearch::within(double limit) {
   std::stable_sort(order.begin(), order.end());
   order.resize(std::min(order.size(), kInFull));
   const PlanCandidate *best = nullptr;
-  for (const auto &[seconds, degrees] : order)
+  std::set<Degrees> planned;
+  for (const auto &[seconds, degrees] : order) {
+    if (before > 0 && !inFull.contains(degrees))
+      plan(degrees, false, before);
+    planned.insert(degrees);
     if (const PlanCandidate &found = plan(degrees, false, limit);
         found.fits() &&
         (!best || found.plan.cost.seconds < best->plan.cost.seconds))
       best = &found;
+  }
+  before = limit;
+  inFull = std::move(planned);
   reduce();
   return best ? fullest(*best) : 0;
 }
@@ -137,7 +180,7 @@ double ParetoSearch::within(double limit) {
 void ParetoSearch::refine() {
   if (policy.recompute.empty() || policy.recompute.front() != "auto")
     return;
-  const std::vector<PlanCandidate> found = pool;
+  const std::vector<PlanCandidate> found = frontier();
   for (size_t i = 1; i < found.size(); ++i) {
     double limit = fullest(found[i]);
     for (int k = 0; k < kRefits; ++k) {
@@ -184,7 +227,7 @@ void ParetoSearch::run() {
   reduce();
   if (pool.empty())
     return;
-  const double least = fullest(pool.front());
+  const double least = fullest(frontier().front());
   const double all =
       memoryBytes > 0 ? memoryBytes : std::numeric_limits<double>::max();
   double bytes = within(all);
@@ -195,16 +238,17 @@ void ParetoSearch::run() {
   refine();
 }
 
-// Thinned from the fastest on; both ends stay.
-std::vector<PlanCandidate> ParetoSearch::take(size_t most) const {
+// The frontier, thinned from the fastest on; both ends stay.
+std::vector<PlanCandidate> ParetoSearch::thinned(size_t most) const {
+  const std::vector<PlanCandidate> all = frontier();
   std::vector<size_t> kept;
   for (double near = kNear; kept.empty() || kept.size() > most; near *= 1.5) {
     kept.clear();
-    for (size_t i = pool.size(); i-- > 0;)
+    for (size_t i = all.size(); i-- > 0;)
       if (kept.empty() ||
-          fullest(pool[i]) <= (1 - near) * fullest(pool[kept.back()]))
+          fullest(all[i]) <= (1 - near) * fullest(all[kept.back()]))
         kept.push_back(i);
-    if (pool.empty())
+    if (all.empty())
       break;
     if (kept.back() != 0)
       kept.push_back(0);
@@ -213,7 +257,28 @@ std::vector<PlanCandidate> ParetoSearch::take(size_t most) const {
   }
   std::vector<PlanCandidate> taken;
   for (size_t i : kept)
-    taken.push_back(pool[i]);
+    taken.push_back(all[i]);
+  return taken;
+}
+
+// The others thinned among those of the same degrees, the fastest first.
+std::vector<PlanCandidate> ParetoSearch::take(size_t most) const {
+  const std::vector<PlanCandidate> points = thinned(most);
+  std::vector<PlanCandidate> taken;
+  for (double near = kNear; taken.empty() || taken.size() > most; near *= 1.5) {
+    taken = points;
+    for (const PlanCandidate &candidate : pool)
+      if (std::none_of(taken.begin(), taken.end(), [&](const auto &one) {
+            return one.degrees == candidate.degrees &&
+                   std::abs(fullest(one) - fullest(candidate)) <
+                       near * fullest(one);
+          }))
+        taken.push_back(candidate);
+    if (near > 1)
+      taken.resize(std::min(taken.size(), most));
+    if (pool.empty())
+      break;
+  }
   return taken;
 }
 

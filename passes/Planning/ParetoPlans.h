@@ -10,6 +10,10 @@
 
 namespace merak::planning {
 
+// What fits into a limit is priced at most at so much of it: prices of bytes
+// are no surer than this.
+inline constexpr double kMayFit = 1.1;
+
 // Numbers of the costs that no other one beats, bytes ascending; of equals the
 // first.
 std::vector<size_t> undominated(const std::vector<Cost> &costs);
@@ -18,8 +22,10 @@ std::vector<size_t> undominated(const std::vector<Cost> &costs);
 Cost costOf(const PlanCandidate &candidate);
 
 // Fastest first, at most `most`; of more, those stay that differ most in
-// memory. `search` gets other limits meanwhile, and `memoryBytes` back. Plans
-// of `known` are considered as well: those of a search under `memoryBytes`.
+// memory. Where there is room, what is beaten by less than prices of bytes are
+// sure of comes after. `search` gets other limits meanwhile, and `memoryBytes`
+// back. Plans of `known` are considered as well: those of a search under
+// `memoryBytes`.
 std::vector<PlanCandidate> paretoPlans(PlanSearch &search, SearchPolicy policy,
                                        double memoryBytes,
                                        const std::vector<PlanCandidate> &known,

@@ -412,11 +412,11 @@ PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
   Degrees d = given;
   const Techniques techniques = usable(given, asked);
   // Without seams and classes of one's own replicas differ in nothing.
-  const Degrees common = {0, 0, d.tp, samplesOf(d)};
+  const Degrees common = inCommon(d);
   Degrees key = d;
   if (isSharedByDegrees() && techniques.zero == 0 && techniques.mixed == 0) {
     key = common;
-    if (auto it = first->find({d.tp, samplesOf(d)}); it != first->end())
+    if (auto it = first->find(key); it != first->end())
       d = it->second;
   }
   auto &[status, known] = shardings[{key, techniques}];

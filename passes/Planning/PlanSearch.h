@@ -41,6 +41,10 @@ inline constexpr double kWorthKeeping = 1.05;
 // degrees, most.
 inline constexpr size_t kMixedLayouts = 3;
 
+// Sums over microbatches are read in each but the first, which with so many no
+// longer counts.
+inline constexpr int64_t kManyMicrobatches = 16;
+
 class StageMeshes;
 
 struct SearchInput {
@@ -312,6 +316,11 @@ private:
              const std::function<void(PlanSearch &, size_t)> &work);
   // Drops all shardings but so many, those that were asked for last.
   void keepLatest(size_t most);
+  // What a sharding without seams and classes of its own depends on: tp, the
+  // samples of a microbatch and, up to kManyMicrobatches, the microbatches.
+  Degrees inCommon(const Degrees &d) const {
+    return {0, std::min(d.microbatches, kManyMicrobatches), d.tp, samplesOf(d)};
+  }
   // Degrees of one number have shardings in common.
   size_t homeOf(const Degrees &degrees);
 
@@ -319,11 +328,11 @@ private:
   bool together = false;               // see joinsSamples
   std::unique_ptr<StageMeshes> meshes; // of pinned stages
   int64_t evaluated = 0;
-  std::vector<std::unique_ptr<PlanSearch>> helpers;    // of the other threads
-  std::unique_ptr<PlanSearch> exact;                   // see shardingFor
-  std::unique_ptr<PlanSearch> few;                     // of the few layers
-  std::map<std::pair<int64_t, int64_t>, size_t> homes; // by tp and samples
-  std::map<size_t, size_t> threadOf;                   // by home
+  std::vector<std::unique_ptr<PlanSearch>> helpers; // of the other threads
+  std::unique_ptr<PlanSearch> exact;                // see shardingFor
+  std::unique_ptr<PlanSearch> few;                  // of the few layers
+  std::map<Degrees, size_t> homes;                  // by inCommon()
+  std::map<size_t, size_t> threadOf;                // by home
   // The first degrees of the same tp, by which the classes are chosen that it
   // splits: whoever asks first, in whatever search of this input.
   Degrees chosenBy(const Degrees &degrees);
@@ -344,7 +353,7 @@ private:
   // The first degrees of each home, for which what they have in common is made
   // by whichever thread, and made again when it was dropped. Of all threads;
   // written before they begin.
-  using FirstDegrees = std::map<std::pair<int64_t, int64_t>, Degrees>;
+  using FirstDegrees = std::map<Degrees, Degrees>; // by inCommon()
   std::shared_ptr<FirstDegrees> first = std::make_shared<FirstDegrees>();
   std::map<std::tuple<Degrees, Techniques>,
            std::unique_ptr<Result<SeamLayouts>>>

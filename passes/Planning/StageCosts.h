@@ -57,7 +57,8 @@ struct ListedKernels {
 // Requires apply() of the same graph and assignment. Submicrobatches are those
 // of the tokens where the assignment splits kSubmicrobatchAxis
 // (Submicrobatches.h), else of the samples. Degrees but tp matter only through
-// the samples of a microbatch. `listed`: if not known yet, it is filled.
+// the samples of a microbatch and how many microbatches read a sum before they
+// add to it. `listed`: if not known yet, it is filled.
 StageProblem makeStageProblem(const Graph &graph, const Assignment &assignment,
                               const Outcome &outcome,
                               const StageCostOptions &options,

@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <set>
 #include <tuple>
 
 namespace merak::planning {
@@ -412,6 +413,23 @@ TEST(PlanSearch, LayoutsDoNotDependOnWhatWasAskedBefore) {
   EXPECT_GT(compared, 50);
 }
 
+static void expectSameCosts(const PlanSearch::Sharding &a,
+                            const PlanSearch::Sharding &b) {
+  const StageModel &x = *a.model, &y = *b.model;
+  ASSERT_EQ(x.count(), y.count());
+  for (int begin = 0; begin < x.count(); begin += 3)
+    for (int end : {begin + 1, (begin + x.count() + 1) / 2, x.count()}) {
+      const StageCost &one = x.cost(begin, end, {}),
+                      &other = y.cost(begin, end, {});
+      for (Action action :
+           {Action::P, Action::F, Action::R, Action::B, Action::W, Action::U})
+        EXPECT_EQ(one.times.of(action), other.times.of(action));
+      EXPECT_EQ(one.keptBytes, other.keptBytes);
+      EXPECT_EQ(one.workspace, other.workspace);
+      EXPECT_EQ(one.communication, other.communication);
+    }
+}
+
 // What a level of overlap takes over from the one before is what it would make.
 TEST(PlanSearch, LevelsOfOverlapShareWhatDoesNotDependOnThem) {
   int compared = 0;
@@ -430,24 +448,35 @@ TEST(PlanSearch, LevelsOfOverlapShareWhatDoesNotDependOnThem) {
         ASSERT_EQ(a.ok(), b.ok());
         if (!a.ok() || overlap == 0)
           continue;
-        const StageModel &x = *(*a)->model, &y = *(*b)->model;
-        ASSERT_EQ(x.count(), y.count());
-        for (int begin = 0; begin < x.count(); begin += 3)
-          for (int end : {begin + 1, (begin + x.count() + 1) / 2, x.count()}) {
-            const StageCost &one = x.cost(begin, end, {}),
-                            &other = y.cost(begin, end, {});
-            for (Action action : {Action::P, Action::F, Action::R, Action::B,
-                                  Action::W, Action::U})
-              EXPECT_EQ(one.times.of(action), other.times.of(action));
-            EXPECT_EQ(one.keptBytes, other.keptBytes);
-            EXPECT_EQ(one.workspace, other.workspace);
-            EXPECT_EQ(one.communication, other.communication);
-            ++compared;
-          }
+        expectSameCosts(**a, **b);
+        ++compared;
       }
     }
   }
-  EXPECT_GT(compared, 100);
+  EXPECT_GT(compared, 20);
+}
+
+// What degrees have in common is what each would have alone.
+TEST(PlanSearch, DegreesShareWhatIsTheSame) {
+  int compared = 0;
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, 0);
+    PlanSearch all(made->input), asked(made->input);
+    const std::vector<Degrees> every = *all.degrees();
+    std::set<const PlanSearch::Sharding *> different;
+    for (const Degrees &d : every) {
+      Result<const PlanSearch::Sharding *> shared = all.sharding(d, {});
+      Result<const PlanSearch::Sharding *> own = asked.shardingFor(d, {});
+      ASSERT_EQ(shared.ok(), own.ok());
+      if (!shared.ok())
+        continue;
+      expectSameCosts(**shared, **own);
+      different.insert(*shared);
+      ++compared;
+    }
+    EXPECT_LT(different.size(), every.size());
+  }
+  EXPECT_GT(compared, 60);
 }
 
 // A price of somebody's own keeps the search from leaving out cuts before it
