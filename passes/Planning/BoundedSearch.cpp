@@ -32,6 +32,10 @@ constexpr size_t kMixedMeshes = 16, kMixedSizes = 2;
 // faster, but fusion and cuts may differ a little.
 constexpr double kSurely = 0.97;
 
+// And one of a level of ZeRO by the sharding of a lower one, whose only cuts
+// may be others.
+constexpr double kWithOtherCuts = 0.95;
+
 void PlanSearch::setBound(const Degrees &d, const Degrees &like,
                           const SearchPolicy &policy, bool quick,
                           Bound &bound) {
@@ -83,7 +87,7 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
         const LeastSeconds of = asStored(d, level, sums);
         bound.ofLevel[level] = of.misfits(shape)
                                    ? std::numeric_limits<double>::infinity()
-                                   : kSurely * least(of);
+                                   : kWithOtherCuts * least(of);
       }
   }
 }
@@ -370,7 +374,7 @@ bool PlanSearch::cannotWin(const Degrees &d, const Techniques &techniques,
     if (Result<const Sharding *> like = sharding(d, lower); like.ok()) {
       if (lower.zero == 1)
         learn(*(*like)->least);
-      if (loses(asStored(d, level, *(*like)->least), kSurely))
+      if (loses(asStored(d, level, *(*like)->least), kWithOtherCuts))
         return true;
     }
   }
