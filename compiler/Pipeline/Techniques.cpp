@@ -76,7 +76,7 @@ const std::vector<Technique> &techniques() {
        [](const O &o) { return valueOf(o.zero, "0"); },
        [](O &o) { o.zero = "auto"; }, [](O &o) { o.zero = "0"; },
        [](const O &) {
-         return "planning all its levels takes up to four times as long";
+         return "planning all its levels takes up to 1.5 times as long";
        }},
       {"sequence", "tokens are split over tp where nothing else is",
        [](const O &o) { return valueOf(o.sequence, "off"); },
@@ -96,7 +96,7 @@ const std::vector<Technique> &techniques() {
        [](const O &o) {
          return o.sparse != "off"
                     ? nullptr
-                    : "planning with up to three of them takes up to four "
+                    : "planning with up to three of them takes two to eleven "
                       "times as long";
        }},
       {"parts", "stages have devices and degrees of their own",
