@@ -227,7 +227,9 @@ void ParetoSearch::run() {
   reduce();
   if (pool.empty())
     return;
-  const double least = fullest(frontier().front());
+  double least = fullest(pool.front());
+  for (const PlanCandidate &candidate : pool)
+    least = std::min(least, fullest(candidate));
   const double all =
       memoryBytes > 0 ? memoryBytes : std::numeric_limits<double>::max();
   double bytes = within(all);

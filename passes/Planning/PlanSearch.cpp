@@ -412,9 +412,10 @@ PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
   Degrees d = given;
   const Techniques techniques = usable(given, asked);
   // Without seams and classes of one's own replicas differ in nothing.
+  const bool shares = isSharedByDegrees() && techniques.mixed == 0;
   const Degrees common = inCommon(d);
   Degrees key = d;
-  if (isSharedByDegrees() && techniques.zero == 0 && techniques.mixed == 0) {
+  if (shares && techniques.zero == 0) {
     key = common;
     if (auto it = first->find(key); it != first->end())
       d = it->second;
@@ -428,7 +429,7 @@ PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
     return status;
   Stopwatch watch(times.shardings);
   auto made = std::make_shared<Sharding>();
-  if (isSharedByDegrees() && techniques.zero > 0 && techniques.mixed == 0) {
+  if (shares && techniques.zero > 0) {
     Techniques whole = techniques;
     whole.zero = 0;
     if (auto it = shardings.find({common, whole}); it != shardings.end())
