@@ -12,6 +12,11 @@
 // before the last backward pass begins. They go in front of the first
 // reductions of gradients, and into a bucket with them: in the update each
 // would keep all ranks waiting for a latency of its own.
+//
+// Sums over the pipelines that hold a parameter are of programs that differ.
+// They move where their order is the same in all of these: with stages that
+// have the same parameters. A program whose stage shares some with one stage of
+// another pipeline and some with the next keeps the order of the update.
 #include "dialects/Dist/Regather.h"
 #include "passes/Lowering/Buckets.h"
 #include "passes/Lowering/CopyProcedure.h"
@@ -22,6 +27,9 @@
 #include "llvm/ADT/MapVector.h"
 
 #include <functional>
+#include <map>
+#include <memory>
+#include <set>
 
 using namespace mlir;
 
@@ -66,8 +74,10 @@ private:
 
 class GradientOverlap {
 public:
-  explicit GradientOverlap(plan::ProgramOp program)
-      : program_(program), builder_(program.getContext()) {
+  // `movesHolders`: sums over holders too.
+  GradientOverlap(plan::ProgramOp program, bool movesHolders)
+      : program_(program), builder_(program.getContext()),
+        movesHolders_(movesHolders) {
     for (auto buffer : program.getOps<plan::BufferOp>())
       buffers_[buffer.getSymNameAttr()] = buffer;
     for (auto procedure : program.getOps<plan::ProcedureOp>()) {
@@ -81,7 +91,8 @@ public:
                   program.getOps<plan::CallOp>().end());
   }
 
-  int64_t run() {
+  // Joins the backward passes that reductions are to stand in.
+  void prepare() {
     for (plan::CallOp call : calls_)
       if (plan::ProcedureOp update = procedureOf(call);
           update.getAction() == Action::U)
@@ -94,6 +105,44 @@ public:
     for (int64_t call : last)
       if (call > 0 && mayJoin(calls_[call - 1], calls_[call]))
         joinBackward(call);
+  }
+
+  // When sums over holders are ready: their numbers in the update in that
+  // order, and which of them are ready after a later call or instruction than
+  // the one before. Programs that agree in this agree in what shares a bucket
+  // and in the order of buckets.
+  struct Ready {
+    int64_t number;
+    bool laterCall, later;
+    bool operator==(const Ready &) const = default;
+  };
+  SmallVector<Ready> heldSums() {
+    llvm::DenseMap<Operation *, int64_t> numbers;
+    for (plan::CallOp call : calls_)
+      if (procedureOf(call).getAction() == Action::U)
+        for (auto op : procedureOf(call).getOps<plan::CollectiveOp>())
+          if (lowering::isOverHolders(program_, op))
+            numbers.try_emplace(op, numbers.size());
+    SmallVector<std::tuple<int64_t, int64_t, int64_t>> order;
+    for (auto &[call, reductions] : findReductions())
+      for (const Reduction &reduction : reductions)
+        if (auto number = numbers.find(reduction.op); number != numbers.end())
+          order.emplace_back(call,
+                             placeOf(reduction, procedureOf(calls_[call])),
+                             number->second);
+    llvm::sort(order);
+    SmallVector<Ready> ready;
+    for (size_t i = 0; i < order.size(); ++i) {
+      const auto &[call, place, number] = order[i];
+      const bool laterCall = i == 0 || call != std::get<0>(order[i - 1]);
+      ready.push_back(
+          {number, laterCall, laterCall || place != std::get<1>(order[i - 1])});
+    }
+    return ready;
+  }
+  void leaveHolders() { movesHolders_ = false; }
+
+  int64_t move() {
     int64_t moved = 0;
     for (auto &[call, reductions] : findReductions()) {
       plan::ProcedureOp procedure = ownProcedure(call);
@@ -239,9 +288,9 @@ private:
     for (auto op : update.getOps<plan::InstructionOpInterface>()) {
       Touched own(op);
       auto collective = dyn_cast<plan::CollectiveOp>(*op);
-      // Programs of other pipelines may be ready in another order.
       StringAttr name =
-          collective && !lowering::isOverHolders(program_, collective)
+          collective && (movesHolders_ ||
+                         !lowering::isOverHolders(program_, collective))
               ? reducedBy(collective)
               : StringAttr();
       if (name && !before.contains(name) &&
@@ -443,6 +492,21 @@ private:
         scatter.setStream(stream());
   }
 
+  // Behind how many instructions of a procedure it is ready.
+  int64_t placeOf(const Reduction &reduction, plan::ProcedureOp procedure) {
+    SmallVector<Touched> own{Touched(reduction.op)};
+    for (plan::InstructionOpInterface sum : reduction.sums)
+      own.emplace_back(sum);
+    int64_t place = 0;
+    for (auto [index, op] :
+         llvm::enumerate(procedure.getOps<plan::InstructionOpInterface>()))
+      if (llvm::any_of(own, [&, touched = Touched(op)](const Touched &of) {
+            return touched.conflicts(of);
+          }))
+        place = static_cast<int64_t>(index) + 1;
+    return place;
+  }
+
   // Behind the last instruction of its buffers, in front of all if there is
   // none, in the order of the update where several follow the same one.
   void place(plan::InstructionOpInterface moved, plan::ProcedureOp procedure) {
@@ -478,12 +542,50 @@ private:
   SmallVector<plan::CallOp> calls_;
   llvm::DenseSet<Operation *> placed_;
   uint64_t stream_ = 0;
+  bool movesHolders_;
 };
+
+// The axes over holders that a program sums over.
+std::set<std::string> heldOver(plan::ProgramOp program) {
+  std::set<std::string> axes;
+  for (auto procedure : program.getOps<plan::ProcedureOp>())
+    for (auto op : procedure.getOps<plan::CollectiveOp>())
+      if (lowering::isOverHolders(program, op))
+        for (StringRef axis :
+             cast<ArrayAttr>(program.getGroups()[op.getGroup()])
+                 .getAsValueRange<StringAttr>())
+          axes.insert(axis.str());
+  return axes;
+}
 
 struct OverlapGradientsPass : impl::OverlapGradientsBase<OverlapGradientsPass> {
   void runOnOperation() override {
-    for (auto program : getOperation().getOps<plan::ProgramOp>())
-      reductions += GradientOverlap(program).run();
+    std::vector<std::pair<plan::ProgramOp, std::set<std::string>>> programs;
+    std::set<std::string> apart; // of programs with several
+    for (auto program : getOperation().getOps<plan::ProgramOp>()) {
+      const auto &[of, axes] =
+          programs.emplace_back(program, heldOver(program));
+      if (axes.size() > 1)
+        apart.insert(axes.begin(), axes.end());
+    }
+    std::vector<std::unique_ptr<GradientOverlap>> all;
+    std::map<std::string, SmallVector<GradientOverlap *>> together; // by axis
+    for (const auto &[program, axes] : programs) {
+      const bool moves = axes.size() == 1 && !apart.contains(*axes.begin());
+      all.push_back(std::make_unique<GradientOverlap>(program, moves));
+      all.back()->prepare();
+      if (moves)
+        together[*axes.begin()].push_back(all.back().get());
+    }
+    for (const auto &[axis, members] : together)
+      if (const auto first = members.front()->heldSums();
+          llvm::any_of(members, [&](GradientOverlap *other) {
+            return other->heldSums() != first;
+          }))
+        for (GradientOverlap *member : members)
+          member->leaveHolders();
+    for (const std::unique_ptr<GradientOverlap> &one : all)
+      reductions += one->move();
   }
 };
 

@@ -3,6 +3,7 @@
 // ranks run them.
 #include "runtime/plan/Communication.h"
 #include "runtime/plan/Describe.h"
+#include "runtime/plan/Shares.h"
 #include "runtime/plan/Verify.h"
 
 #include <algorithm>
@@ -15,7 +16,10 @@ namespace {
 
 class MatchingCheck {
 public:
-  explicit MatchingCheck(const LoadedPlan &plan) : plan_(plan), map_(plan) {}
+  explicit MatchingCheck(const LoadedPlan &plan) : plan_(plan), map_(plan) {
+    for (const Program &program : plan.programs)
+      trained_.push_back(trainedBy(program));
+  }
 
   Status run() {
     for (size_t p = 0; p < plan_.programs.size(); ++p)
@@ -67,14 +71,25 @@ private:
     return text;
   }
 
-  std::string payload(int program, const CommStep &step) const {
+  // `apart`: of pipelines that each have microbatches of their own.
+  std::string payload(int program, const CommStep &step,
+                      bool apart = false) const {
     const Instruction &inst = instruction(program, step);
     std::string text =
         operands(program, inst.kind() == Instruction::RECV ? inst.outputs()
                                                            : inst.inputs());
     int64_t mb = microbatch(program, step);
-    return text + (mb < 0 ? std::string(" of no microbatch")
-                          : fmt::format(" of microbatch {}", mb));
+    return text + (mb < 0  ? std::string(" of no microbatch")
+                   : apart ? std::string(" of a microbatch of its pipeline")
+                           : fmt::format(" of microbatch {}", mb));
+  }
+
+  // Whether they train no microbatch in common.
+  bool areApart(int a, int b) const {
+    const std::set<int64_t> &ofA = trained_[size_t(a)],
+                            &ofB = trained_[size_t(b)];
+    return std::none_of(ofA.begin(), ofA.end(),
+                        [&](int64_t mb) { return ofB.contains(mb); });
   }
 
   void checkTransfer(int rank, int t) {
@@ -144,7 +159,7 @@ private:
   }
 
   // What all members of a collective must agree on.
-  std::string signature(int program, const CommStep &step) const {
+  std::string signature(int program, const CommStep &step, bool apart) const {
     const Instruction &inst = instruction(program, step);
     std::string text = opName(inst);
     if (inst.collective() == Instruction::ALL_REDUCE ||
@@ -155,7 +170,7 @@ private:
     else if (inst.collective() == Instruction::ALL_GATHER ||
              inst.collective() == Instruction::REDUCE_SCATTER)
       text += fmt::format(" dimension {}", inst.dim());
-    return text + " of " + payload(program, step);
+    return text + " of " + payload(program, step, apart);
   }
 
   void checkGroup(int kind, const std::vector<int> &members) {
@@ -183,9 +198,10 @@ private:
     std::vector<CommStep> stepsA = steps(a, kind), stepsB = steps(b, kind);
     std::string group = "group " + map_.kinds()[kind].str();
     size_t n = std::min(stepsA.size(), stepsB.size());
+    const bool apart = areApart(a, b);
     for (size_t i = 0; i < n; ++i) {
-      std::string mine = signature(a, stepsA[i]);
-      std::string theirs = signature(b, stepsB[i]);
+      std::string mine = signature(a, stepsA[i], apart);
+      std::string theirs = signature(b, stepsB[i], apart);
       if (mine == theirs)
         continue;
       problems_.add(fmt::format("{}: collective {} is {} at {}, but {} at {}",
@@ -207,6 +223,7 @@ private:
   const LoadedPlan &plan_;
   CommunicationMap map_;
   Problems problems_;
+  std::vector<std::set<int64_t>> trained_; // microbatches, by program
   std::set<std::string> compared_;
 };
 

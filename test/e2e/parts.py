@@ -692,7 +692,7 @@ def processes_body(value, tools):
     return "5 processes"
 
 
-def nccl_body(value, tools):
+def nccl_body(value, tools, ranks=5):
     """On the CUDA backend, over the emulated device, ranks as processes through
     NCCL's communicators are ranks of one process."""
     tool = os.path.join(tools.bin_dir, cuda_nccl.TOOL)
@@ -708,9 +708,9 @@ def nccl_body(value, tools):
     steps = steps_of("gemm", BATCH)
     tools.extra["MERAK_EMULATED_PROCESSORS"] = cuda_nccl.PROCESSORS
     wanted = cuda_nccl.together(tools, plan, data, steps=steps)
-    cuda_nccl.compare(cuda_nccl.trained(tools, 5, plan, data, "off",
+    cuda_nccl.compare(cuda_nccl.trained(tools, ranks, plan, data, "off",
                                         steps=steps), wanted)
-    return "5 processes"
+    return f"{ranks} processes"
 
 
 # ------------------------------------------------------------------- refused

@@ -10,6 +10,7 @@ clip     the same under a bound of the gradient norm, which counts each element
 low      the same in bf16, where no sum is over summands that were rounded
 tables   row-sparse gradients: the bits of dense ones on one rank, and no rows are sent
          but those that a pipeline looked up (sparse_pipelines.py)
+sums     over pipelines, beside the backward pass where their order is one
 recorded models of PyTorch: its losses, gradients and weights
 change   a checkpoint of one is loaded by a plan of one mesh, and back
 tools    strategies come back; every tool reads such plans; ranks as processes,
@@ -19,6 +20,7 @@ refused  what does not fit, in sentences
 import json
 import os
 import random
+import re
 import sys
 
 import exact_models
@@ -137,6 +139,34 @@ REFUSED = [
 ]
 
 
+# Stages of both pipelines that have the same parameters, and a pipeline whose first
+# stage has one in common with either stage of the other.
+ALIKE = [(3, [(1, 1), (1, 1)], ["Gemm_5"]), (1, [(1, 1), (1, 1)], ["Gemm_5"])]
+UNLIKE = [(3, [(1, 1), (1, 1)], ["Gemm_3"]), (1, [(1, 1), (1, 1)], ["Gemm_7"])]
+
+
+def sums_body(pipelines, beside, tools):
+    """Sums over pipelines begin beside the last backward pass where all ranks have
+    them in one order; where not, in the update. The bits are those of one rank."""
+    path = parts.write_strategy(tools, parts.several(pipelines))
+    for overlap in ("on", "off"):
+        found = parts.exact_run(tools, "gemm",
+                                [f"--strategy={path}", "--grad-bucket=1000",
+                                 f"--grad-overlap={overlap}"], parts.BATCH)
+        identity.compare(found, parts.base_of(tools, "gemm", parts.BATCH))
+        printed, _ = tools.run("merak-plan", "print", tools.path("out.plan"))
+        actions, action = set(), None
+        for line in printed.splitlines():
+            if start := re.match(r'program \d+ procedure ".*" \((\w)\)', line):
+                action = start[1]
+            elif "all_reduce sum over (holders." in line:
+                actions.add(action)
+        expected = {"B", "W"} if beside and overlap == "on" else {"U"}
+        if not actions or not actions <= expected:
+            raise Failed(f"--grad-overlap={overlap} sums in {sorted(actions)}")
+    return f"{len(pipelines)} pipelines"
+
+
 def statistics_body(tools):
     """Batch norm that trains."""
     model = os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -162,7 +192,13 @@ def other_cases():
     yield Case("tools", lambda tools: parts.emitted_body(five, TOLD, tools))
     yield Case("processes", lambda tools: parts.processes_body(five, tools))
     yield Case("nccl", lambda tools: parts.nccl_body(five, tools))
+    yield Case("nccl, cut alike", lambda tools: parts.nccl_body(
+        parts.several([(m, [(1, 1), (1, 1)], None) for m in (5, 3)]), tools,
+        ranks=4))
     yield Case("rates", rates_body)
+    for name, pipelines in (("alike", ALIKE), ("unlike", UNLIKE)):
+        yield Case(f"sums {name}", lambda tools, name=name, pipelines=pipelines:
+                   sums_body(pipelines, name == "alike", tools))
     yield Case("refused statistics", statistics_body)
     for number, (name, pipelines, options, sentences) in enumerate(REFUSED):
         yield Case(f"refused {number}",

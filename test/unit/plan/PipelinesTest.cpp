@@ -14,8 +14,10 @@ using planpb::Buffer;
 using planpb::Instruction;
 using planpb::Program;
 
-// dw += x' x of the pipeline's microbatches, summed over all holders of w.
-Program onePipeline(int64_t first, int64_t count, int64_t step) {
+// dw += x' x of the pipeline's microbatches, summed over all holders of w: in
+// the update, or behind the last microbatch.
+Program onePipeline(int64_t first, int64_t count, int64_t step,
+                    bool beside = false) {
   plantest::ProgramBuilder program({"compute", "comm"});
   const int x = program.buffer("x", Buffer::ACTIVATIONS, {2, 8});
   const int w = program.buffer("w", Buffer::PARAMETERS, {8, 8});
@@ -29,21 +31,32 @@ Program onePipeline(int64_t first, int64_t count, int64_t step) {
 
   const int clear = program.procedure("clear", Action::P);
   program.library("fill", {}, {dw}).add_scalars()->set_f(0);
-  const int forward = program.procedure("forward", Action::F);
-  program.load("x", x);
-  Instruction &product = program.library("einsum", {x, x}, {dw});
-  (*product.mutable_attrs())["equation"] = "bk,bn->kn";
-  product.set_accumulate(true);
+  const auto sum = [&] {
+    program.order(0, 1);
+    program.collective(1, Instruction::ALL_REDUCE, 0, dw, dw);
+    program.order(1, 0);
+  };
+  const auto train = [&](const char *name) {
+    const int procedure = program.procedure(name, Action::F);
+    program.load("x", x);
+    Instruction &product = program.library("einsum", {x, x}, {dw});
+    (*product.mutable_attrs())["equation"] = "bk,bn->kn";
+    product.set_accumulate(true);
+    return procedure;
+  };
+  const int forward = train("forward");
+  const int last = beside ? train("forward.last") : forward;
+  if (beside)
+    sum();
   const int update = program.procedure("update", Action::U);
-  program.order(0, 1);
-  program.collective(1, Instruction::ALL_REDUCE, 0, dw, dw);
-  program.order(1, 0);
+  if (!beside)
+    sum();
   Instruction &sgd = program.library("sgd_update", {dw}, {w});
   sgd.add_scalars()->set_runtime("lr");
   sgd.add_scalars()->set_runtime("step");
   program.call(clear);
   for (int64_t i = 0; i < count; ++i)
-    program.call(forward, first + i);
+    program.call(i + 1 < count ? forward : last, first + i);
   program.call(update);
   return program.proto();
 }
@@ -88,6 +101,26 @@ TEST(Pipelines, AreSoundPlans) {
   EXPECT_TRUE(hasShares(plan));
   EXPECT_EQ(trainedBy(plan.programs[1]), (std::set<int64_t>{3, 4}));
   EXPECT_FALSE(hasShares(plantest::replicatedPlan(2)));
+}
+
+// Each behind a microbatch of its own.
+TEST(Pipelines, SumsBesideTheLastMicrobatches) {
+  LoadedPlan plan = twoPipelines();
+  for (size_t p = 0; p < 2; ++p) {
+    plan.programs[p] = onePipeline(p == 0 ? 0 : 3, p == 0 ? 3 : 2, 5, true);
+    plan.programs[p].set_index(uint32_t(p));
+  }
+  EXPECT_EQ(verifyPlan(plan).str(), "");
+  // One sums beside its last microbatch, the other in the update.
+  plan.programs[1] = onePipeline(3, 2, 5, false);
+  const std::string text = verifyMatching(plan).str();
+  EXPECT_NE(text.find("collective 0 is all_reduce sum of f32[8,8] of a "
+                      "microbatch of its pipeline"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("but all_reduce sum of f32[8,8] of no microbatch"),
+            std::string::npos)
+      << text;
 }
 
 // Without the sum each pipeline would train a model of its own.
