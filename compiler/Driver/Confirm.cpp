@@ -80,7 +80,7 @@ bool Compilation::triesAnother(bool failed) {
         again.found ? *again.found : notes.decision->found;
     const size_t uniform = found.finalists.size();
     if (finalists.empty())
-      for (size_t i = 0; i < uniform + found.parts.size(); ++i)
+      for (size_t i = 0; i < found.plans(); ++i)
         finalists.push_back(
             {found.plan(i).plan.cost.seconds, std::nullopt, false});
     finalists[taken].failed = failed;

@@ -195,6 +195,9 @@ std::string Exploration::question() {
       int(optimizer.kind), optimizer.momentum);
   for (const auto &[axis, degree] : o.mesh)
     out << axis << degree;
+  out << o.parts;
+  for (const auto &[device, rate] : o.forRates)
+    out << ' ' << device << ':' << rate;
   for (const std::string &file : {o.cluster, o.strategy, o.schedule})
     out << contents(file);
   return fmt::format("{:016x}", llvm::xxh3_64bits(StringRef(text)));
@@ -228,7 +231,7 @@ Replanning Exploration::planOf(int64_t devices, size_t take) const {
   how.take = take;
   // What is planned again after a decomposition stays as small.
   how.memoryBytes =
-      kRounding * double(planning::costOf(found.finalists[take]).bytes);
+      kRounding * double(planning::costOf(found.plan(take)).bytes);
   return how;
 }
 
@@ -267,9 +270,9 @@ bool Exploration::search(int64_t devices, size_t most, double limit,
     return false;
   Explored &known = explored[devices];
   known.found = std::move(*found);
-  for (const planning::PlanCandidate &candidate : known.found.finalists)
-    known.tried.push_back(
-        {candidate.plan.cost.seconds, std::nullopt, /*failed=*/false});
+  for (size_t i = 0; i < known.found.plans(); ++i)
+    known.tried.push_back({known.found.plan(i).plan.cost.seconds, std::nullopt,
+                           /*failed=*/false});
   return true;
 }
 
@@ -335,15 +338,14 @@ LogicalResult Exploration::fastestWithin(int64_t devices) {
   std::vector<size_t> order;
   if (devices <= kMostDevices &&
       search(devices, kWithin, kAnyMemory, problem)) {
-    const std::vector<planning::PlanCandidate> &found =
-        explored[devices].found.finalists;
-    for (size_t i = 0; i < found.size(); ++i)
-      if (double(planning::costOf(found[i]).bytes) <=
+    const SearchResult &found = explored[devices].found;
+    for (size_t i = 0; i < found.plans(); ++i)
+      if (double(planning::costOf(found.plan(i)).bytes) <=
           planning::kMayFit * double(options.memoryLimit))
         order.push_back(i);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return planning::costOf(found[a]).nanoseconds <
-             planning::costOf(found[b]).nanoseconds;
+      return planning::costOf(found.plan(a)).nanoseconds <
+             planning::costOf(found.plan(b)).nanoseconds;
     });
   }
   if (compilation.isInternalError())

@@ -197,9 +197,6 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
     pinned.castWeights = options.castWeights;
   if (!options.reshard.empty())
     pinned.reshard = options.reshard;
-  // Of plans that lie between memory and time, none takes memory that is left.
-  if (again.explores > 0 && pinned.castWeights.value_or("auto") == "auto")
-    pinned.castWeights = "use";
   if (again.degrees) {
     pinned.mesh = again.degrees->mesh;
     pinned.microbatch = again.degrees->microbatch;
@@ -305,6 +302,8 @@ LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
 // Where nothing that is asked for says otherwise: if the devices differ, or
 // their number is no power of two; of others one mesh is hardly beaten.
 FailureOr<bool> PlanStages::searchesParts(const PlannerOptions &planner) {
+  if (again.picked)
+    return false;
   const planning::Strategy &pinned = planner.pinned;
   const auto isOn = [](const std::optional<int64_t> &level) {
     return level && *level != 0 && *level != planning::Strategy::kAuto;
@@ -334,15 +333,13 @@ FailureOr<bool> PlanStages::searchesParts(const PlannerOptions &planner) {
   refuse(pinned.tpOverlap && *pinned.tpOverlap != "0" &&
              *pinned.tpOverlap != "auto",
          "they are not made with tensor-parallel overlap yet");
-  refuse(again.explores > 0 || again.picked,
-         "plans that are compared for their memory or their devices have one "
-         "mesh");
   if (against && options.parts == "auto")
     return fail(fmt::format("--parts=auto: {}", against));
   const bool isAsked =
       options.parts == "auto" ||
       (options.parts.empty() && planning::hasUnlikeDevices(planner.cluster));
-  return !against && isAsked && !again.degrees && !again.devices;
+  return !against && isAsked && !again.degrees &&
+         (!again.devices || again.explores > 0);
 }
 
 LogicalResult PlanStages::run() {

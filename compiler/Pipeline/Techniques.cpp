@@ -100,10 +100,7 @@ const std::vector<Technique> &techniques() {
                       "times as long";
        }},
       {"parts", "stages have devices and degrees of their own",
-       [](const O &o) { // a frontier's plans have one mesh
-         return o.frontier.empty() ? valueOf(o.parts, "off")
-                                   : Given(TechniqueUse::Off);
-       },
+       [](const O &o) { return valueOf(o.parts, "off"); },
        [](O &o) { o.parts = "auto"; }, [](O &o) { o.parts = "off"; },
        [](const O &o) {
          return mayHaveUnlikeDevices(o)

@@ -309,6 +309,20 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
   }
 }
 
+std::vector<PlanCandidate>
+PlanSearch::plans(const std::vector<Degrees> &degrees,
+                  const SearchPolicy &policy, bool quick) {
+  for (const Degrees &d : degrees)
+    homeOf(d);
+  std::vector<PlanCandidate> all(degrees.size());
+  share(
+      degrees.size(), [&](size_t i) { return homeOf(degrees[i]); },
+      [&](PlanSearch &own, size_t i) {
+        all[i] = own.plan(degrees[i], policy, quick);
+      });
+  return all;
+}
+
 // What a level of overlap hides does not depend on who stores parameters. True
 // where none of them has a plan that fits.
 static bool isAmongFastest(std::span<const PlanCandidate> all, int overlap) {

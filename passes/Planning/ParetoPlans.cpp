@@ -45,38 +45,58 @@ Cost costOf(const PlanCandidate &candidate) {
 
 namespace {
 
-class ParetoSearch {
+// Plans that may be worth having.
+class ParetoPool {
 public:
-  ParetoSearch(PlanSearch &search, SearchPolicy policy, double memoryBytes)
-      : search(search), policy(std::move(policy)), memoryBytes(memoryBytes) {
-    this->policy.frontier = true;
-  }
+  // `memoryBytes`: of a device; 0: not limited.
+  explicit ParetoPool(double memoryBytes) : memoryBytes(memoryBytes) {}
 
   void add(const PlanCandidate &candidate);
-  void run();
+  void reduce();
+  std::vector<PlanCandidate> frontier() const;
   std::vector<PlanCandidate> take(size_t most) const;
+  // Fastest first after reduce().
+  const std::vector<PlanCandidate> &plans() const { return pool; }
 
 private:
   std::vector<PlanCandidate> thinned(size_t most) const;
+
+  double memoryBytes;
+  std::vector<PlanCandidate> pool;
+};
+
+class ParetoSearch {
+public:
+  ParetoSearch(PlanSearch &search, SearchPolicy policy, double memoryBytes)
+      : pool(memoryBytes), search(search), policy(std::move(policy)),
+        memoryBytes(memoryBytes) {
+    this->policy.frontier = true;
+  }
+
+  void run();
+  ParetoPool pool;
+
+private:
   // The best plan of given degrees under the latest limit.
-  struct Latest {
-    std::optional<PlanCandidate> quick, full;
-    double quickWithin = 0, fullWithin = 0; // the limits of these
-    double least = 0; // bytes below which these degrees have no plan
+  struct Within {
+    std::optional<PlanCandidate> plan;
+    double limit = 0;
   };
-  const PlanCandidate &plan(const Degrees &degrees, bool quick, double limit);
+  struct Latest {
+    Within quick, full;
+    double least = 0; // bytes below which these degrees have no plan
+    Within &of(bool isQuick) { return isQuick ? quick : full; }
+  };
+  void plan(const std::vector<Degrees> &all, bool quick, double limit);
   double within(double limit);
   void refine();
-  void reduce();
-  std::vector<PlanCandidate> frontier() const;
 
   PlanSearch &search;
   SearchPolicy policy;
   double memoryBytes;
   std::map<Degrees, Latest> latest;
-  double before = 0;               // the limit before, if there was one
-  std::set<Degrees> inFull;        // what was planned so under it
-  std::vector<PlanCandidate> pool; // fastest first after reduce()
+  double before = 0;        // the limit before, if there was one
+  std::set<Degrees> inFull; // what was planned so under it
 };
 
 double fullest(const PlanCandidate &candidate) {
@@ -86,7 +106,7 @@ double fullest(const PlanCandidate &candidate) {
 } // namespace
 
 // What fits into a device, whatever the limit was that it was found under.
-void ParetoSearch::add(const PlanCandidate &candidate) {
+void ParetoPool::add(const PlanCandidate &candidate) {
   auto take = [&](const PlanCandidate &one) {
     if (!one.problem.empty() || (memoryBytes > 0 && fullest(one) > memoryBytes))
       return;
@@ -100,7 +120,7 @@ void ParetoSearch::add(const PlanCandidate &candidate) {
 }
 
 // Those that none beats, bytes ascending.
-std::vector<PlanCandidate> ParetoSearch::frontier() const {
+std::vector<PlanCandidate> ParetoPool::frontier() const {
   std::vector<Cost> costs;
   for (const PlanCandidate &candidate : pool)
     costs.push_back(costOf(candidate));
@@ -112,19 +132,22 @@ std::vector<PlanCandidate> ParetoSearch::frontier() const {
 
 // Drops what another one beats with the same stages, whose prices are off
 // alike, or with any others by more than prices are sure of.
-void ParetoSearch::reduce() {
+void ParetoPool::reduce() {
   std::stable_sort(pool.begin(), pool.end(), [](const auto &a, const auto &b) {
     const Cost x = costOf(a), y = costOf(b);
     return std::pair(x.nanoseconds, x.bytes) <
            std::pair(y.nanoseconds, y.bytes);
   });
   double least = std::numeric_limits<double>::infinity();
-  std::map<std::tuple<Degrees, Techniques, std::vector<int>>, double> ofStages;
+  std::map<std::tuple<Degrees, Techniques, bool, std::vector<int>>, double>
+      ofStages;
   std::vector<PlanCandidate> kept;
   for (PlanCandidate &candidate : pool) {
     const double bytes = fullest(candidate);
-    const auto [alike, isNew] = ofStages.try_emplace(
-        {candidate.degrees, candidate.techniques, candidate.plan.begin}, bytes);
+    const auto [alike, isNew] =
+        ofStages.try_emplace({candidate.degrees, candidate.techniques,
+                              candidate.convertOnce, candidate.plan.begin},
+                             bytes);
     if (bytes >= kMayFit * least || (!isNew && bytes >= alike->second))
       continue;
     alike->second = bytes;
@@ -135,44 +158,53 @@ void ParetoSearch::reduce() {
 }
 
 // The same plan answers every smaller limit that it fits.
-const PlanCandidate &ParetoSearch::plan(const Degrees &degrees, bool quick,
-                                        double limit) {
-  Latest &known = latest[degrees];
-  std::optional<PlanCandidate> &of = quick ? known.quick : known.full;
-  double &within = quick ? known.quickWithin : known.fullWithin;
-  if (of && (!of->problem.empty() ||
-             (of->fits() && fullest(*of) <= limit && limit <= within)))
-    return *of;
-  within = limit;
+void ParetoSearch::plan(const std::vector<Degrees> &all, bool quick,
+                        double limit) {
+  std::vector<Degrees> wanting;
+  for (const Degrees &degrees : all) {
+    const auto &[of, within] = latest[degrees].of(quick);
+    if (!of || (of->problem.empty() &&
+                (!of->fits() || fullest(*of) > limit || limit > within)))
+      wanting.push_back(degrees);
+  }
   search.limitMemory(limit);
-  of = search.plan(degrees, policy, quick);
-  add(*of);
-  return *of;
+  std::vector<PlanCandidate> found = search.plans(wanting, policy, quick);
+  for (size_t i = 0; i < wanting.size(); ++i) {
+    pool.add(found[i]);
+    latest[wanting[i]].of(quick) = {std::move(found[i]), limit};
+  }
 }
 
 // Bytes of the fastest plan under a limit; 0: none.
 double ParetoSearch::within(double limit) {
-  std::vector<std::pair<double, Degrees>> order;
+  std::vector<Degrees> all;
   for (const auto &[degrees, known] : latest)
     if (known.least <= limit)
-      if (const PlanCandidate &found = plan(degrees, true, limit); found.fits())
-        order.emplace_back(found.plan.cost.seconds, degrees);
+      all.push_back(degrees);
+  plan(all, /*quick=*/true, limit);
+  std::vector<std::pair<double, Degrees>> order;
+  for (const Degrees &degrees : all)
+    if (const PlanCandidate &found = *latest[degrees].quick.plan; found.fits())
+      order.emplace_back(found.plan.cost.seconds, degrees);
   std::stable_sort(order.begin(), order.end());
   order.resize(std::min(order.size(), kInFull));
-  const PlanCandidate *best = nullptr;
-  std::set<Degrees> planned;
+  std::vector<Degrees> chosen, isNew;
   for (const auto &[seconds, degrees] : order) {
+    chosen.push_back(degrees);
     if (before > 0 && !inFull.contains(degrees))
-      plan(degrees, false, before);
-    planned.insert(degrees);
-    if (const PlanCandidate &found = plan(degrees, false, limit);
+      isNew.push_back(degrees);
+  }
+  plan(isNew, /*quick=*/false, before);
+  plan(chosen, /*quick=*/false, limit);
+  const PlanCandidate *best = nullptr;
+  for (const Degrees &degrees : chosen)
+    if (const PlanCandidate &found = *latest[degrees].full.plan;
         found.fits() &&
         (!best || found.plan.cost.seconds < best->plan.cost.seconds))
       best = &found;
-  }
   before = limit;
-  inFull = std::move(planned);
-  reduce();
+  inFull = {chosen.begin(), chosen.end()};
+  pool.reduce();
   return best ? fullest(*best) : 0;
 }
 
@@ -180,7 +212,7 @@ double ParetoSearch::within(double limit) {
 void ParetoSearch::refine() {
   if (policy.recompute.empty() || policy.recompute.front() != "auto")
     return;
-  const std::vector<PlanCandidate> found = frontier();
+  const std::vector<PlanCandidate> found = pool.frontier();
   for (size_t i = 1; i < found.size(); ++i) {
     double limit = fullest(found[i]);
     for (int k = 0; k < kRefits; ++k) {
@@ -195,11 +227,11 @@ void ParetoSearch::refine() {
           (fullest(found[below]) <= limit &&
            tighter.plan.cost.seconds >= found[below].plan.cost.seconds))
         break;
-      add(tighter);
+      pool.add(tighter);
       limit = std::min(limit, fullest(tighter));
     }
   }
-  reduce();
+  pool.reduce();
 }
 
 void ParetoSearch::run() {
@@ -209,26 +241,32 @@ void ParetoSearch::run() {
   // Under a limit that nothing fits every stage is as small as it can be.
   std::vector<std::pair<double, Degrees>> order;
   search.limitMemory(1);
-  for (const Degrees &d : *degrees) {
-    PlanCandidate smallest = search.plan(d, policy, true);
+  const std::vector<PlanCandidate> tightest =
+      search.plans(*degrees, policy, /*quick=*/true);
+  for (size_t i = 0; i < tightest.size(); ++i) {
+    const PlanCandidate &smallest = tightest[i];
     if (!smallest.problem.empty())
       continue;
-    add(smallest);
+    pool.add(smallest);
     double least = fullest(smallest);
     for (const PlanCandidate &other : smallest.others)
       least = std::min(least, fullest(other));
-    latest[d].least = least;
-    order.emplace_back(least, d);
+    latest[(*degrees)[i]].least = least;
+    order.emplace_back(least, (*degrees)[i]);
   }
   std::stable_sort(order.begin(), order.end());
   order.resize(std::min(order.size(), kInFull));
+  std::vector<Degrees> small;
   for (const auto &[bytes, d] : order)
-    add(search.plan(d, policy, false));
-  reduce();
-  if (pool.empty())
+    small.push_back(d);
+  for (const PlanCandidate &candidate :
+       search.plans(small, policy, /*quick=*/false))
+    pool.add(candidate);
+  pool.reduce();
+  if (pool.plans().empty())
     return;
-  double least = fullest(pool.front());
-  for (const PlanCandidate &candidate : pool)
+  double least = fullest(pool.plans().front());
+  for (const PlanCandidate &candidate : pool.plans())
     least = std::min(least, fullest(candidate));
   const double all =
       memoryBytes > 0 ? memoryBytes : std::numeric_limits<double>::max();
@@ -241,7 +279,7 @@ void ParetoSearch::run() {
 }
 
 // The frontier, thinned from the fastest on; both ends stay.
-std::vector<PlanCandidate> ParetoSearch::thinned(size_t most) const {
+std::vector<PlanCandidate> ParetoPool::thinned(size_t most) const {
   const std::vector<PlanCandidate> all = frontier();
   std::vector<size_t> kept;
   for (double near = kNear; kept.empty() || kept.size() > most; near *= 1.5) {
@@ -264,7 +302,7 @@ std::vector<PlanCandidate> ParetoSearch::thinned(size_t most) const {
 }
 
 // The others thinned among those of the same degrees, the fastest first.
-std::vector<PlanCandidate> ParetoSearch::take(size_t most) const {
+std::vector<PlanCandidate> ParetoPool::take(size_t most) const {
   const std::vector<PlanCandidate> points = thinned(most);
   std::vector<PlanCandidate> taken;
   for (double near = kNear; taken.empty() || taken.size() > most; near *= 1.5) {
@@ -290,10 +328,10 @@ std::vector<PlanCandidate> paretoPlans(PlanSearch &search, SearchPolicy policy,
                                        size_t most) {
   ParetoSearch pareto(search, std::move(policy), memoryBytes);
   for (const PlanCandidate &candidate : known)
-    pareto.add(candidate);
+    pareto.pool.add(candidate);
   pareto.run();
   search.limitMemory(memoryBytes);
-  std::vector<PlanCandidate> found = pareto.take(most);
+  std::vector<PlanCandidate> found = pareto.pool.take(most);
   // What the usual search would compile is compared with the others in any
   // case: prices tell them apart less surely than simulation.
   for (const PlanCandidate &candidate : known)
@@ -303,6 +341,17 @@ std::vector<PlanCandidate> paretoPlans(PlanSearch &search, SearchPolicy policy,
         }))
       found.push_back(candidate);
   return found;
+}
+
+std::vector<PlanCandidate> mergedPlans(const std::vector<PlanCandidate> &some,
+                                       const std::vector<PlanCandidate> &others,
+                                       size_t most) {
+  ParetoPool pool(/*memoryBytes=*/0);
+  for (const std::vector<PlanCandidate> *plans : {&some, &others})
+    for (const PlanCandidate &candidate : *plans)
+      pool.add(candidate);
+  pool.reduce();
+  return pool.take(most);
 }
 
 } // namespace merak::planning

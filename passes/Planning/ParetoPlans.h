@@ -31,4 +31,9 @@ std::vector<PlanCandidate> paretoPlans(PlanSearch &search, SearchPolicy policy,
                                        const std::vector<PlanCandidate> &known,
                                        size_t most);
 
+// In the same way, of what two such searches found.
+std::vector<PlanCandidate> mergedPlans(const std::vector<PlanCandidate> &some,
+                                       const std::vector<PlanCandidate> &others,
+                                       size_t most);
+
 } // namespace merak::planning

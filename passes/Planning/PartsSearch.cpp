@@ -400,6 +400,7 @@ std::optional<PlanCandidate> PartsSearch::plan(const Draft &draft, bool quick) {
   }
   found.plan = best->plan;
   found.recompute = best->recompute;
+  found.convertOnce = input.convertOnce;
   found.full = !quick;
   found.tried = quick ? "" : set.str(*best);
   found.stages = draft.pipeline;

@@ -599,6 +599,7 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   PlanCandidate best;
   best.degrees = d;
   best.policy = policy.name;
+  best.convertOnce = input.convertOnce;
   best.full = !quick && !rough;
   Status problems;
   CandidateSet candidateSet(policy, quick, input.pinned.stageBegins);

@@ -82,9 +82,10 @@ struct PlanCandidate {
   std::string recompute;
   Techniques techniques;
   PipelinePlan plan;
-  bool full = false;   // planned in full, not only quickly
-  std::string problem; // no plan: why
-  std::string tried;   // lines: what else was planned with these degrees
+  bool convertOnce = false; // see SearchInput
+  bool full = false;        // planned in full, not only quickly
+  std::string problem;      // no plan: why
+  std::string tried;        // lines: what else was planned with these degrees
   // No plan, since each takes longer than the limit, or has a stage without a
   // place.
   bool leftOut = false, noPlace = false;
@@ -113,6 +114,9 @@ public:
   // (PipelineOptions::steady); such a plan is not one in full.
   PlanCandidate plan(const Degrees &degrees, const SearchPolicy &policy,
                      bool quick, double limit = 0, bool rough = false);
+  // The same of several degrees, on all threads.
+  std::vector<PlanCandidate> plans(const std::vector<Degrees> &degrees,
+                                   const SearchPolicy &policy, bool quick);
   // The same stages and schedule: they recompute what the limit asks for.
   PlanCandidate refit(const PlanCandidate &like);
   // What a device has from here on; what was priced before stays as it was.

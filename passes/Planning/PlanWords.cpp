@@ -11,10 +11,14 @@ constexpr size_t kNamed = 4;
 
 static std::string degreesOf(const PlanDecision &decision) {
   const Degrees &d = decision.degrees;
-  return fmt::format(
-      "pp={} dp={} tp={}, {} of {}", d.pp, d.dp, d.tp,
+  const std::string microbatches =
       d.microbatches == 1 ? "1 microbatch"
-                          : fmt::format("{} microbatches", d.microbatches),
+                          : fmt::format("{} microbatches", d.microbatches);
+  if (!decision.strategy.pipelines.empty())
+    return fmt::format("stages on devices {}, {}",
+                       joined(decision.strategy.pipelines).str(), microbatches);
+  return fmt::format(
+      "pp={} dp={} tp={}, {} of {}", d.pp, d.dp, d.tp, microbatches,
       decision.strategy.microbatch == 1
           ? "1 sample"
           : fmt::format("{} samples",
@@ -100,6 +104,9 @@ std::vector<std::string> decisionsOf(const PlanDecision &decision) {
   if (decision.overlapLevel > 0)
     add(fmt::format("tensor-parallel overlap {}", decision.overlapLevel));
   add(recomputedBy(decision));
+  if (strategy.castWeights)
+    add(*strategy.castWeights == "step" ? "converts parameters once a step"
+                                        : "converts parameters at each use");
   return words;
 }
 

@@ -44,8 +44,11 @@ private:
   LogicalResult check();
   LogicalResult checkStatistics();
   LogicalResult searchConverting();
+  LogicalResult searchHeld();
+  void convert(bool once);
   LogicalResult searchAll();
   LogicalResult searchUniform();
+  void searchStages();
   void standOn(const planning::Strategy &pipeline,
                planning::SearchInput &of) const;
   LogicalResult takeStages();
@@ -136,42 +139,62 @@ void Planner::standOn(const planning::Strategy &pipeline,
   of.pinned.tpOverlap = "0";
 }
 
+// Plans of stages on meshes of their own that are kept of a search; searches
+// between memory and time, and what their limits are to the memory of the best
+// plan of one mesh before.
 constexpr size_t kParts = 3;
+constexpr int kPartLimits = 5;
+constexpr double kPartsShrink = 0.75;
 
 // With parameters kept in the type of their uses; without, if no such plan
-// fits.
+// fits. Between memory and time lie plans of both.
 LogicalResult Planner::searchConverting() {
   const std::string wish = input.pinned.castWeights.value_or("auto");
   if (!options.train || wish == "use" || !planning::convertsAny(graph.graph))
     return searchAll();
-  input.convertOnce = true;
+  convert(/*once=*/true);
+  if (wish == "step")
+    return searchAll();
+  const LogicalResult kept = searchHeld();
+  if (succeeded(kept) && options.explores == 0)
+    return success();
+  SearchResult known = std::exchange(found, {});
+  const std::string told = std::exchange(report, {});
+  convert(/*once=*/false);
+  if (failed(kept))
+    return searchAll();
+  if (succeeded(searchHeld())) {
+    known.finalists = planning::mergedPlans(known.finalists, found.finalists,
+                                            options.explores);
+    known.parts.insert(known.parts.end(), found.parts.begin(),
+                       found.parts.end());
+    known.priced += found.priced;
+  }
+  found = std::move(known);
+  report = told;
+  return success();
+}
+
+// Parameters in the type of their uses, once a step or at each use.
+void Planner::convert(bool once) {
+  if (input.convertOnce == once)
+    return;
+  input.convertOnce = once;
   rebuild();
-  LogicalResult result = failure();
-  if (wish == "step") {
-    result = searchAll();
-  } else {
-    ScopedDiagnosticHandler held(module.getContext(), [&](Diagnostic &reason) {
-      return success(reason.getSeverity() == DiagnosticSeverity::Error);
-    });
-    result = searchAll();
-  }
-  if (failed(result) && wish != "step") {
-    input.convertOnce = false;
-    found = {};
-    report.clear();
-    rebuild();
-    result = searchAll();
-  }
-  found.convertOnce = input.convertOnce;
-  return result;
+}
+
+// Without telling why there is no plan.
+LogicalResult Planner::searchHeld() {
+  ScopedDiagnosticHandler held(module.getContext(), [](Diagnostic &reason) {
+    return success(reason.getSeverity() == DiagnosticSeverity::Error);
+  });
+  return searchAll();
 }
 
 // One mesh for all stages, then stages with meshes of their own.
 LogicalResult Planner::searchAll() {
   if (!options.parts)
     return searchUniform();
-  planning::SearchInput machine = input;
-  machine.cluster = options.cluster;
   LogicalResult uniform = failure();
   std::vector<Diagnostic> reasons;
   {
@@ -185,10 +208,7 @@ LogicalResult Planner::searchAll() {
   }
   {
     planning::Stopwatch watch(times.parts);
-    found.parts = planning::searchParts(
-        machine, search->stageMeshes(),
-        succeeded(uniform) ? found.finalists.front().plan.cost.seconds : 0,
-        kParts);
+    searchStages();
   }
   if (succeeded(uniform) && found.parts.empty())
     report += "stages with meshes of their own: none promises less\n";
@@ -196,6 +216,37 @@ LogicalResult Planner::searchAll() {
     for (Diagnostic &reason : reasons)
       module.getContext()->getDiagEngine().emit(std::move(reason));
   return success(succeeded(uniform) || !found.parts.empty());
+}
+
+// Those that promise less than the best of one mesh. Of plans that lie between
+// memory and time, under smaller limits too: what fits one of these need not be
+// among the fastest without it.
+void Planner::searchStages() {
+  planning::SearchInput machine = input;
+  machine.cluster = options.cluster;
+  for (int limits = options.explores > 0 ? kPartLimits : 1; limits > 0;
+       --limits) {
+    const planning::PlanCandidate *best = nullptr; // of one mesh
+    for (const planning::PlanCandidate &finalist : found.finalists)
+      if ((machine.memoryBytes <= 0 ||
+           finalist.plan.cost.fullest() <= machine.memoryBytes) &&
+          (!best || finalist.plan.cost.seconds < best->plan.cost.seconds))
+        best = &finalist;
+    const std::vector<planning::PlanCandidate> parts =
+        planning::searchParts(machine, search->stageMeshes(),
+                              best ? best->plan.cost.seconds : 0, kParts);
+    for (const planning::PlanCandidate &candidate : parts)
+      if (llvm::none_of(found.parts, [&](const planning::PlanCandidate &other) {
+            return planning::costOf(other) == planning::costOf(candidate);
+          }))
+        found.parts.push_back(candidate);
+    if (!best && parts.empty())
+      break;
+    machine.memoryBytes =
+        kPartsShrink * (best ? *best : parts.front()).plan.cost.fullest();
+    search->limitMemory(machine.memoryBytes);
+  }
+  search->limitMemory(input.memoryBytes);
 }
 
 // What was chosen has meshes of its own: it is planned again as if its file had
@@ -311,13 +362,11 @@ void Planner::drawCurve(const std::vector<planning::PlanCandidate> &all) {
 LogicalResult Planner::choose() {
   if (options.found) {
     found = *options.found;
-    input.convertOnce = found.convertOnce;
-    if (input.convertOnce)
-      rebuild();
   } else if (failed(searchConverting())) {
     return failure();
   }
   chosen = found.plan(options.take);
+  convert(chosen.convertOnce);
   if (chosen.stages && failed(takeStages()))
     return failure();
   Result<planning::Assignment> assignment =

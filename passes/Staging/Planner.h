@@ -23,8 +23,8 @@ struct SearchResult {
     return number < finalists.size() ? finalists[number]
                                      : parts[number - finalists.size()];
   }
-  int64_t priced = 0;       // plans
-  bool convertOnce = false; // with what these were searched, see SearchInput
+  size_t plans() const { return finalists.size() + parts.size(); }
+  int64_t priced = 0; // plans
 };
 
 struct PlannerOptions {

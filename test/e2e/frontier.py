@@ -74,6 +74,10 @@ def check_curves(answer, devices):
                 raise Failed(f"points {a['point']} and {b['point']}: one is "
                              "beaten")
         for p in points:
+            if "pipelines" in p["strategy"]:
+                if not p["decisions"][0].startswith("stages on devices "):
+                    raise Failed(f"point {p['point']}: {p['decisions'][0]}")
+                continue
             mesh = p["strategy"]["mesh"]
             if mesh["pp"] * mesh["dp"] * mesh["tp"] != curve["devices"]:
                 raise Failed(f"point {p['point']} has the mesh {mesh}")
@@ -233,6 +237,53 @@ def more_memory(name, options, low, high, steps, tools):
     return f"{len(kinds)} plans from {first} bytes"
 
 
+def conversions(tools):
+    """In bf16 there are plans that keep converted parameters and plans that do not:
+    a limit that holds the former costs no time."""
+    base = ["gpt2-tiny", RTX, "--devices=4", "--precision=bf16"]
+    answer = frontier(tools, *base)
+    check_curves(answer, [4])
+    kinds = {p["strategy"]["cast_weights"]
+             for p in answer["curves"][0]["points"]}
+    if kinds != {"step", "use"}:
+        raise Failed(f"parameters are converted by {sorted(kinds)}")
+    free = compiled(tools, *base)
+    loose = compiled(tools, *base, "--memory-limit=1000000000")
+    if loose[1] > (1 + NEAR) * free[1]:
+        raise Failed(f"{loose[1]} s with all memory, {free[1]} without a limit")
+    return more_memory(base[0], base[1:], 5e5, 4e6, 12, tools)
+
+
+def unlike_stages(tools):
+    """Of devices that no mesh uses well stages on meshes of their own are among the
+    plans, are picked, and fit the limits that they are asked for."""
+    base = ["gpt2-tiny", RTX, "--devices=5"]
+    free = compiled(tools, *base)
+    loose = compiled(tools, *base, "--memory-limit=1000000000")
+    if loose[1] > (1 + NEAR) * free[1]:
+        raise Failed(f"{loose[1]} s with all memory, {free[1]} without a limit")
+    answer = frontier(tools, *base)
+    check_curves(answer, [5])
+    apart = [p for p in answer["curves"][0]["points"]
+             if "pipelines" in p["strategy"]]
+    if not apart:
+        raise Failed("every point has one mesh")
+    for p in (apart[0], apart[-1]):
+        picked = [f"--frontier={tools.path('f.json')}", f"--pick={p['point']}"]
+        for known in (True, False):  # from the file, and searched again
+            found = compiled(tools, *base, *picked)
+            if found[0] != p["memory_bytes"] or \
+                    not same_time(found[1], p["step_seconds"]):
+                raise Failed(f"point {p['point']} is {found}")
+            if known:
+                os.remove(tools.path("f.json"))
+        found = compiled(tools, *base, f"--memory-limit={p['memory_bytes']}")
+        if found[0] > p["memory_bytes"] or \
+                found[1] > (1 + NEAR) * p["step_seconds"]:
+            raise Failed(f"{found} within the memory of point {p['point']}")
+    return f"{len(apart)} points"
+
+
 def technique_use(tools):
     """What is forbidden is in no plan, what is allowed is used where it helps."""
     base = ["gpt2-tiny", RTX, "--devices=4"]
@@ -343,6 +394,8 @@ def main():
             more_memory, "gpt2-tiny", [RTX, "--devices=2"], 1.2e6, 5e6, 14)),
         Case("more memory resnet-tiny", functools.partial(
             more_memory, "resnet-tiny", [RTX, "--devices=4"], 3e5, 4e6, 14)),
+        Case("conversions", conversions),
+        Case("unlike stages", unlike_stages),
         Case("techniques by name", technique_use),
         Case("the terminal", told),
         Case("bad questions", refused),

@@ -82,9 +82,15 @@ TEST(Techniques, WhatIsLeftOutHasAReason) {
   EXPECT_EQ(names(leftOut(good({"--devices=4"}))).back(), "parts");
   EXPECT_EQ(names(leftOut(good({"--devices=4", "--for-rates=1:2"}))).back(),
             "mixed");
-  // The plans of a frontier have one mesh.
-  EXPECT_EQ(leftOut(parse({"--frontier=f.json", "--devices=3"}).options).back(),
-            (planning::LeftOut{"parts", "ruled out by an option"}));
+  // Among the plans of a frontier, too.
+  EXPECT_EQ(names(leftOut(parse({"--frontier=f.json", "--devices=3"}).options))
+                .back(),
+            "mixed");
+  EXPECT_EQ(
+      leftOut(
+          parse({"--frontier=f.json", "--devices=3", "--parts=off"}).options)
+          .back(),
+      (planning::LeftOut{"parts", "ruled out by an option"}));
   EXPECT_EQ(
       leftOut(good({"--zero=auto", "--sequence-parallel=on",
                     "--context-parallel=auto", "--mixed-layouts=auto",

@@ -114,20 +114,55 @@ TEST(ParetoPlans, KeepsToTheLimit) {
     EXPECT_LE(candidate.plan.cost.fullest(), gpt.input.memoryBytes);
 }
 
+// The least bytes and the least time.
+Cost ends(const std::vector<PlanCandidate> &found) {
+  Cost least = costOf(found.front());
+  for (const PlanCandidate &candidate : found) {
+    least.bytes = std::min(least.bytes, costOf(candidate).bytes);
+    least.nanoseconds =
+        std::min(least.nanoseconds, costOf(candidate).nanoseconds);
+  }
+  return least;
+}
+
 TEST(ParetoPlans, ThinnedPlansKeepBothEnds) {
   Gpt gpt;
-  auto ends = [](const std::vector<PlanCandidate> &found) {
-    int64_t bytes = costOf(found.front()).bytes;
-    int64_t time = costOf(found.front()).nanoseconds;
-    for (const PlanCandidate &candidate : found) {
-      bytes = std::min(bytes, costOf(candidate).bytes);
-      time = std::min(time, costOf(candidate).nanoseconds);
-    }
-    return std::pair(bytes, time);
-  };
   const std::vector<PlanCandidate> all = gpt.explore(), few = gpt.explore(3);
   EXPECT_LT(few.size(), all.size());
   EXPECT_EQ(ends(few), ends(all));
+}
+
+// Plans that keep converted parameters: faster, and larger by these.
+TEST(ParetoPlans, MergedPlansAreThoseOfBothThatAreWorthHaving) {
+  Gpt gpt;
+  const std::vector<PlanCandidate> each = gpt.explore();
+  std::vector<PlanCandidate> once = each;
+  const double kept = 0.3 * double(ends(each).bytes);
+  for (PlanCandidate &candidate : once) {
+    candidate.convertOnce = true;
+    candidate.plan.cost.seconds *= 0.8;
+    for (double &bytes : candidate.plan.cost.memory)
+      bytes += kept;
+  }
+  const std::vector<PlanCandidate> merged = mergedPlans(once, each, 200);
+  EXPECT_EQ(ends(merged), (Cost{ends(each).bytes, ends(once).nanoseconds}));
+  EXPECT_TRUE(merged.front().convertOnce);
+  EXPECT_TRUE(std::any_of(
+      merged.begin(), merged.end(),
+      [](const PlanCandidate &candidate) { return !candidate.convertOnce; }));
+  // What is worth having at any limit is there, whichever list has it.
+  for (const auto &list : {once, each})
+    for (const PlanCandidate &candidate : list)
+      EXPECT_TRUE(std::any_of(
+          merged.begin(), merged.end(), [&](const PlanCandidate &other) {
+            return double(costOf(other).bytes) <=
+                       kMayFit * double(costOf(candidate).bytes) &&
+                   costOf(other).nanoseconds <= costOf(candidate).nanoseconds;
+          }));
+  // Together not more than asked for, and still both ends.
+  const std::vector<PlanCandidate> few = mergedPlans(once, each, 5);
+  EXPECT_LE(few.size(), 5u);
+  EXPECT_EQ(ends(few), ends(merged));
 }
 
 } // namespace
