@@ -18,6 +18,8 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <memory>
+#include <thread>
 
 using namespace mlir;
 using namespace merak;
@@ -27,6 +29,11 @@ static LogicalResult emitAll(Operation *op, const Status &status) {
   for (const std::string &message : status.messages())
     op->emitError(message);
   return failure(!status.ok());
+}
+
+// Holds back why there is no plan.
+static LogicalResult isError(Diagnostic &reason) {
+  return success(reason.getSeverity() == DiagnosticSeverity::Error);
 }
 
 namespace {
@@ -44,8 +51,10 @@ private:
   LogicalResult check();
   LogicalResult checkStatistics();
   LogicalResult searchConverting();
-  LogicalResult searchHeld();
+  LogicalResult exploreBoth();
+  void explore(planning::PlanSearch &of, SearchResult &result) const;
   void convert(bool once);
+  void searchAnew();
   LogicalResult searchAll();
   LogicalResult searchUniform();
   void searchStages();
@@ -53,7 +62,7 @@ private:
                planning::SearchInput &of) const;
   LogicalResult takeStages();
   LogicalResult choose();
-  void drawCurve(const std::vector<planning::PlanCandidate> &all);
+  void drawCurve(const std::vector<planning::PlanCandidate> &priced);
   void reportMesh();
   FailureOr<bool> decompose();
   LogicalResult decomposeOp(Operation *op);
@@ -71,7 +80,7 @@ private:
   PlanningGraph graph;
   planning::Classes classes;
   planning::SearchInput input; // refers to graph and classes
-  std::optional<planning::PlanSearch> search;
+  std::unique_ptr<planning::PlanSearch> search;
   planning::PlanCandidate chosen;
   int mixed = 0; // of what was chosen, before its classes were pinned
   SearchResult found;
@@ -91,9 +100,13 @@ void Planner::rebuild() {
   input.graph = &graph.graph;
   input.classes = &classes;
   input.batched = graph.batched;
+  searchAnew();
+}
+
+void Planner::searchAnew() {
   if (search)
     times.add(search->times);
-  search.emplace(input);
+  search = std::make_unique<planning::PlanSearch>(input);
 }
 
 // Statistics of a batch are those of a replica's samples: other replicas would
@@ -155,46 +168,94 @@ LogicalResult Planner::searchConverting() {
   convert(/*once=*/true);
   if (wish == "step")
     return searchAll();
-  const LogicalResult kept = searchHeld();
-  if (succeeded(kept) && options.explores == 0)
-    return success();
-  SearchResult known = std::exchange(found, {});
-  const std::string told = std::exchange(report, {});
-  convert(/*once=*/false);
-  if (failed(kept))
-    return searchAll();
-  if (succeeded(searchHeld())) {
-    known.finalists = planning::mergedPlans(known.finalists, found.finalists,
-                                            options.explores);
-    known.parts.insert(known.parts.end(), found.parts.begin(),
-                       found.parts.end());
-    known.priced += found.priced;
+  if (options.explores > 0)
+    return exploreBoth();
+  {
+    ScopedDiagnosticHandler held(module.getContext(), isError);
+    if (succeeded(searchAll()))
+      return success();
   }
-  found = std::move(known);
-  report = told;
+  found = {};
+  report.clear();
+  convert(/*once=*/false);
+  return searchAll();
+}
+
+// Beside each other: what most of the time goes into is one mesh.
+LogicalResult Planner::exploreBoth() {
+  struct Half {
+    std::unique_ptr<planning::PlanSearch> search;
+    SearchResult found;
+  };
+  std::vector<Half> halves;
+  for (bool once : {true, false}) {
+    convert(once);
+    ScopedDiagnosticHandler held(module.getContext(), isError);
+    const LogicalResult uniform = searchUniform();
+    SearchResult own = std::exchange(found, {});
+    if (succeeded(uniform)) {
+      times.add(std::exchange(search->times, {}));
+      halves.push_back({std::exchange(search, nullptr), std::move(own)});
+    }
+  }
+  if (halves.empty())
+    return searchAll(); // which says why
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < halves.size(); ++i)
+    others.emplace_back(
+        [&, i] { explore(*halves[i].search, halves[i].found); });
+  explore(*halves[0].search, halves[0].found);
+  for (std::thread &other : others)
+    other.join();
+  SearchResult all;
+  for (Half &half : halves) {
+    input.convertOnce = half.found.finalists.front().convertOnce;
+    search = std::move(half.search);
+    found = std::move(half.found);
+    drawCurve(found.finalists);
+    if (options.parts)
+      searchStages();
+    if (&half == &halves.front()) {
+      all = std::move(found);
+      continue;
+    }
+    all.finalists =
+        planning::mergedPlans(all.finalists, found.finalists, options.explores);
+    all.parts.insert(all.parts.end(), found.parts.begin(), found.parts.end());
+    all.priced += found.priced;
+  }
+  found = std::move(all);
   return success();
+}
+
+// All plans worth having, by those that a search took.
+void Planner::explore(planning::PlanSearch &of, SearchResult &result) const {
+  result.finalists = planning::paretoPlans(
+      of, planning::ownPolicy(input.pinned), options.memoryBytes,
+      result.finalists, options.explores);
+  result.priced = of.evaluations();
 }
 
 // Parameters in the type of their uses, once a step or at each use.
 void Planner::convert(bool once) {
-  if (input.convertOnce == once)
+  if (input.convertOnce == once && search)
     return;
   input.convertOnce = once;
-  rebuild();
-}
-
-// Without telling why there is no plan.
-LogicalResult Planner::searchHeld() {
-  ScopedDiagnosticHandler held(module.getContext(), [](Diagnostic &reason) {
-    return success(reason.getSeverity() == DiagnosticSeverity::Error);
-  });
-  return searchAll();
+  searchAnew();
 }
 
 // One mesh for all stages, then stages with meshes of their own.
 LogicalResult Planner::searchAll() {
+  const auto search = [&] {
+    const LogicalResult searched = searchUniform();
+    if (succeeded(searched) && options.explores > 0) {
+      explore(*this->search, found);
+      drawCurve(found.finalists);
+    }
+    return searched;
+  };
   if (!options.parts)
-    return searchUniform();
+    return search();
   LogicalResult uniform = failure();
   std::vector<Diagnostic> reasons;
   {
@@ -204,7 +265,7 @@ LogicalResult Planner::searchAll() {
       reasons.push_back(std::move(reason));
       return success();
     });
-    uniform = searchUniform();
+    uniform = search();
   }
   {
     planning::Stopwatch watch(times.parts);
@@ -319,12 +380,11 @@ LogicalResult Planner::searchUniform() {
         known.push_back(candidate);
         known.back().others.clear();
       }
-    found.finalists =
-        planning::paretoPlans(*search, planning::ownPolicy(input.pinned),
-                              options.memoryBytes, known, options.explores);
+    found.finalists = std::move(known);
+  } else {
+    drawCurve(all);
   }
   found.priced = search->evaluations();
-  drawCurve(all);
   all.resize(std::min(all.size(), kReported));
   for (const planning::SearchPolicy &policy : planning::plainPolicies()) {
     std::vector<planning::PlanCandidate> plain = search->search(policy, 1);
@@ -337,9 +397,7 @@ LogicalResult Planner::searchUniform() {
 
 // Points of the report's curve that no list has: what is worth having of all
 // that was priced, and the plain ways with one axis alone.
-void Planner::drawCurve(const std::vector<planning::PlanCandidate> &all) {
-  const std::vector<planning::PlanCandidate> &priced =
-      options.explores > 0 ? found.finalists : all;
+void Planner::drawCurve(const std::vector<planning::PlanCandidate> &priced) {
   std::vector<planning::Cost> costs;
   std::vector<const planning::PlanCandidate *> fitting;
   for (const planning::PlanCandidate &candidate : priced)
