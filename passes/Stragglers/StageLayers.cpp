@@ -4,6 +4,7 @@
 #include "passes/Stragglers/Assignment.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace merak::stragglers {
@@ -161,22 +162,39 @@ public:
 
   // The most layers that have a place. With `all` each stage has one at least.
   int64_t roomAt(int64_t slowest, bool all = false) {
-    for (size_t j = 0; j < groups.size(); ++j)
-      for (size_t at = 0; at < groups.size(); ++at) {
-        int64_t &layers = worth[j][at];
-        layers = std::min(caps[j][at], slowest / groups[j].rate);
-        if (all && layers == 0)
-          layers = -problem.layers * int64_t(groups.size());
-      }
+    value(slowest, all);
     positions = bestAssignment(worth);
     return valueOf(worth, positions);
+  }
+
+  // Whether all layers have a place. An assignment costs a hundred times what
+  // these bounds do: no stage has more than in its best position and no
+  // position more than of its best stage; and some order may have enough.
+  bool hasRoom(int64_t slowest, bool all) {
+    value(slowest, all);
+    int64_t byStage = 0, byPosition = 0;
+    std::vector<int64_t> most(groups.size(),
+                              std::numeric_limits<int64_t>::min());
+    for (size_t j = 0; j < groups.size(); ++j) {
+      byStage += *std::max_element(worth[j].begin(), worth[j].end());
+      for (size_t at = 0; at < groups.size(); ++at)
+        most[at] = std::max(most[at], worth[j][at]);
+    }
+    for (int64_t layers : most)
+      byPosition += layers;
+    if (std::min(byStage, byPosition) < problem.layers)
+      return false;
+    if (!positions.empty() && valueOf(worth, positions) >= problem.layers)
+      return true;
+    positions = bestAssignment(worth);
+    return valueOf(worth, positions) >= problem.layers;
   }
 
   // The order at the least time from `low` to `high`, which it sets `low` to.
   std::vector<int> best(int64_t &low, int64_t high, bool all) {
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
-      if (roomAt(middle, all) >= problem.layers)
+      if (hasRoom(middle, all))
         high = middle;
       else
         low = middle + 1;
@@ -189,6 +207,19 @@ public:
   }
 
 private:
+  // What each stage is worth in each position.
+  void value(int64_t slowest, bool all) {
+    for (size_t j = 0; j < groups.size(); ++j) {
+      const int64_t fast = slowest / groups[j].rate;
+      for (size_t at = 0; at < groups.size(); ++at) {
+        int64_t &layers = worth[j][at];
+        layers = std::min(caps[j][at], fast);
+        if (all && layers == 0)
+          layers = -problem.layers * int64_t(groups.size());
+      }
+    }
+  }
+
   const Problem &problem;
   const Groups &groups;
   std::vector<std::vector<int64_t>> caps, worth; // by group, position
