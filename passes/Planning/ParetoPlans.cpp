@@ -16,9 +16,16 @@ constexpr int kLimits = 8;
 constexpr double kFiner = 0.03;
 constexpr int kRefits = 10;
 
+// After these limits, more of them where neighbours lie furthest apart.
+constexpr int kBetween = 8;
+
 // Degrees planned in full under each limit. Under the limit before they are
 // planned as well: what is faster there may need more than its price says.
 constexpr size_t kInFull = 3;
+
+// Plans whose times differ by less than this part of them are as fast as each
+// other: which of them recomputes less is seen when they are simulated.
+constexpr double kSameTime = 0.002;
 
 // Plans that differ by less memory than this part of it are as good as one.
 constexpr double kNear = 0.005;
@@ -89,6 +96,7 @@ private:
   };
   void plan(const std::vector<Degrees> &all, bool quick, double limit);
   double within(double limit);
+  void closeGaps();
   void refine();
 
   PlanSearch &search;
@@ -130,28 +138,48 @@ std::vector<PlanCandidate> ParetoPool::frontier() const {
   return found;
 }
 
-// Drops what another one beats with the same stages, whose prices are off
-// alike, or with any others by more than prices are sure of.
+// Drops what another one beats with the same stages and schedule, whose prices
+// are off alike, or with any others by more than prices are sure of.
 void ParetoPool::reduce() {
   std::stable_sort(pool.begin(), pool.end(), [](const auto &a, const auto &b) {
     const Cost x = costOf(a), y = costOf(b);
     return std::pair(x.nanoseconds, x.bytes) <
            std::pair(y.nanoseconds, y.bytes);
   });
+  // The least bytes of all that are faster, and of those that are so with the
+  // same stages and schedule.
   double least = std::numeric_limits<double>::infinity();
-  std::map<std::tuple<Degrees, Techniques, bool, std::vector<int>>, double>
+  std::map<std::tuple<Degrees, Techniques, bool, std::vector<int>, std::string>,
+           double>
       ofStages;
+  const auto stagesOf = [](const PlanCandidate &of) {
+    return std::tuple(of.degrees, of.techniques, of.convertOnce, of.plan.begin,
+                      of.plan.schedule.name);
+  };
   std::vector<PlanCandidate> kept;
+  size_t faster = 0; // of these
   for (PlanCandidate &candidate : pool) {
+    for (; faster < kept.size() &&
+           kept[faster].plan.cost.seconds <
+               (1 - kSameTime) * candidate.plan.cost.seconds;
+         ++faster) {
+      const double bytes = fullest(kept[faster]);
+      least = std::min(least, bytes);
+      double &alike =
+          ofStages.try_emplace(stagesOf(kept[faster]), bytes).first->second;
+      alike = std::min(alike, bytes);
+    }
     const double bytes = fullest(candidate);
-    const auto [alike, isNew] =
-        ofStages.try_emplace({candidate.degrees, candidate.techniques,
-                              candidate.convertOnce, candidate.plan.begin},
-                             bytes);
-    if (bytes >= kMayFit * least || (!isNew && bytes >= alike->second))
+    const auto alike = ofStages.find(stagesOf(candidate));
+    const bool isKnown =
+        std::any_of(kept.begin() + std::ptrdiff_t(faster), kept.end(),
+                    [&](const PlanCandidate &other) {
+                      return costOf(other) == costOf(candidate) &&
+                             stagesOf(other) == stagesOf(candidate);
+                    });
+    if (isKnown || bytes >= kMayFit * least ||
+        (alike != ofStages.end() && bytes >= alike->second))
       continue;
-    alike->second = bytes;
-    least = std::min(least, bytes);
     kept.push_back(std::move(candidate));
   }
   pool = std::move(kept);
@@ -206,6 +234,37 @@ double ParetoSearch::within(double limit) {
   inFull = {chosen.begin(), chosen.end()};
   pool.reduce();
   return best ? fullest(*best) : 0;
+}
+
+// Under a limit between two plans those of their degrees may lie between them:
+// the widest gaps first, in memory and time by their ratios.
+void ParetoSearch::closeGaps() {
+  std::set<std::pair<int64_t, int64_t>> tried; // bytes of both
+  for (int k = 0; k < kBetween; ++k) {
+    const std::vector<PlanCandidate> found = pool.frontier();
+    size_t widest = 0;
+    double most = 0;
+    for (size_t i = 1; i < found.size(); ++i) {
+      const Cost small = costOf(found[i - 1]), fast = costOf(found[i]);
+      const double gap =
+          std::log(double(fast.bytes) / double(small.bytes)) *
+          std::log(double(small.nanoseconds) / double(fast.nanoseconds));
+      if (gap > most && !tried.contains({small.bytes, fast.bytes})) {
+        most = gap;
+        widest = i;
+      }
+    }
+    if (widest == 0)
+      return;
+    const PlanCandidate &small = found[widest - 1], &fast = found[widest];
+    tried.emplace(costOf(small).bytes, costOf(fast).bytes);
+    const std::set<Degrees> both{small.degrees, fast.degrees};
+    search.limitMemory(std::sqrt(fullest(small) * fullest(fast)));
+    for (const PlanCandidate &candidate :
+         search.plans({both.begin(), both.end()}, policy, /*quick=*/false))
+      pool.add(candidate);
+    pool.reduce();
+  }
 }
 
 // Where a limit lies between two that were tried.
@@ -275,6 +334,7 @@ void ParetoSearch::run() {
       std::min(0.95, std::pow(least / std::max(bytes, least), 1.0 / kLimits));
   while (bytes * ratio > least)
     bytes = std::min(bytes * ratio, std::max(within(bytes * ratio), least));
+  closeGaps();
   refine();
 }
 
