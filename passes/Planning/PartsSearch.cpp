@@ -2,6 +2,7 @@
 
 #include "passes/Planning/StageMeshes.h"
 #include "passes/Planning/StageMix.h"
+#include "passes/Planning/SteadyTimes.h"
 #include "passes/Planning/Submicrobatches.h"
 
 #include <algorithm>
@@ -13,9 +14,6 @@
 
 namespace merak::planning {
 
-// Devices that take less than this many times as long count as normal, as in
-// passes/Stragglers: noise of a measurement makes no stage of its own.
-constexpr double kNormal = 1.2;
 // A degree is used if it is faster by this part than the largest one that
 // divides it.
 constexpr double kWorthSplitting = 0.05;
@@ -128,7 +126,7 @@ void PartsSearch::classify() {
   for (int64_t device = 0; device < machine.count; ++device) {
     const double rate =
         machine.rateOf.empty() ? 1 : machine.rateOf[size_t(device)];
-    const double slowness = 1 / rate < kNormal ? 1 : 1 / rate;
+    const double slowness = 1 / rate < kSlow ? 1 : 1 / rate;
     const int kind =
         machine.kindOf.empty() ? 0 : machine.kindOf[size_t(device)];
     found[{kind, slowness}][machine.node(device)].push_back(device);
@@ -329,23 +327,7 @@ std::optional<double> PartsSearch::secondsOf(const Draft &draft) {
   Result<std::vector<int>> begin = balanced(first, shape->stages, *shape);
   if (!begin.ok())
     return std::nullopt;
-  double slowest = 0, sum = 0, exchange = 0;
-  for (int s = 0; s < shape->stages; ++s) {
-    if (input.train)
-      exchange = std::max(exchange, exchangeSeconds(*shape, s, *begin));
-    const double seconds = shape->slownessOf(s) *
-                           shape->modelOf(s, first).seconds(
-                               (*begin)[size_t(s)], (*begin)[size_t(s) + 1]);
-    slowest = std::max(slowest, seconds);
-    sum += seconds;
-    if (s + 1 < shape->stages) {
-      const BoundaryCost boundary =
-          boundaryOf(first, *shape, s, (*begin)[size_t(s) + 1]);
-      sum += boundary.forward + boundary.backward;
-      slowest = std::max({slowest, boundary.forward, boundary.backward});
-    }
-  }
-  return double(draft.microbatches - 1) * slowest + sum + exchange;
+  return steadyTimes(first, *shape, *begin, input.train).of(draft.microbatches);
 }
 
 // The order of its stages that takes least; infinite where none has a place.
