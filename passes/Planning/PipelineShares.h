@@ -1,0 +1,66 @@
+// The search for pipelines that share the microbatches of a step as the rates
+// of their devices say (docs/Stragglers.md): the replicas of a plan of one
+// mesh, each on the devices that it has there, so that one with a slow device
+// trains fewer microbatches.
+//
+//   replicas       dp pipelines of pp stages of tp devices
+//   microbatches   of as many or fewer samples as fit
+//   cuts           those that there are without rates, with which no state
+//                  moves; or as even as each pipeline's own rates let them be
+//   shares         the longest pipeline is done first
+//                  (passes/Stragglers/StageLayers.h)
+//   the best       planned as all plans are, and shared again by what that says
+#pragma once
+
+#include "passes/Planning/PlanSearch.h"
+
+namespace merak::planning {
+
+// Each pipeline has programs of its own: of more replicas none are made.
+inline constexpr int64_t kMostPipelines = 16;
+
+// Whether a device takes so much longer than the fastest that it is not normal.
+bool hasSlowDevices(const costmodel::Cluster &cluster);
+
+// The replicas of a mesh whose devices stand row major over pp, dp and tp.
+std::vector<PipelineStages> replicasOf(const Degrees &degrees);
+
+// Whether pipelines differ in nothing but where equal devices are: what is
+// planned of one holds for the other.
+bool areAlike(const PipelineStages &a, const PipelineStages &b,
+              const costmodel::Cluster &machine);
+
+struct SharesQuestion {
+  // Of plans of one mesh with two replicas or more; microbatches do not matter.
+  std::vector<Degrees> degrees;
+  // Where the parts begin on the stages of the only mesh; empty: unknown.
+  std::vector<int> begin;
+  bool onlyThese = false; // no other cuts
+  // Whether a replica that makes nothing faster may be left out.
+  bool leavesOut = false;
+};
+
+struct SharedPlan {
+  // Of the longest pipeline; seconds are those of the step, with the sums over
+  // pipelines, microbatches those of all.
+  PlanCandidate plan;
+  std::vector<PipelineStages> pipelines;
+  bool movesLayers = true; // from where they are without rates
+  double sumSeconds = 0;   // of gradients over pipelines
+  // "9 + 9 + 5 microbatches, layers as they are"
+  std::string str() const;
+};
+
+// What is decided for these pipelines, as if their file had been given.
+Strategy strategyOf(const Strategy &pinned, const SharedPlan &plan,
+                    int64_t globalBatch);
+
+// At most `most`, the best first; what moves nothing comes before what is
+// hardly faster. input.cluster has the devices and their rates, of which
+// `meshes` prices stages.
+std::vector<SharedPlan> searchShares(const SearchInput &input,
+                                     StageMeshes &meshes,
+                                     const SharesQuestion &question,
+                                     size_t most);
+
+} // namespace merak::planning

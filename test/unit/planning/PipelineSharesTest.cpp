@@ -1,0 +1,238 @@
+// Replicas that share the microbatches of a step as the rates of their devices
+// say, against brute force.
+#include "passes/Planning/PipelineShares.h"
+#include "passes/Planning/StageMeshes.h"
+#include "passes/Planning/SteadyTimes.h"
+
+#include "test/unit/planning/ModelGraphs.h"
+
+#include <functional>
+#include <gtest/gtest.h>
+#include <numeric>
+
+namespace merak::planning {
+namespace {
+
+constexpr int64_t kBatch = 24;
+
+struct Gpt {
+  test::TrainGraph model =
+      test::makeGpt(test::GptOptions{.layers = 4, .batch = kBatch});
+  Classes classes = unify(model.graph);
+  SearchInput input;
+
+  // `rates`: how many times as long the first devices take.
+  Gpt(int64_t devices, const std::vector<double> &rates) {
+    input.graph = &model.graph;
+    input.classes = &classes;
+    input.batched = {model.find("input_ids"), model.find("labels")};
+    Result<costmodel::Cluster> cluster = costmodel::parseCluster(
+        R"({"kinds": {"gpu": {"backend": "cuda", "launch_seconds": 1e-7,
+                "memory_bytes": 1e9, "memory_bandwidth": 1e11,
+                "flops": {"f32": 1e11}}},
+            "nodes": [{"count": 1, "kind": "gpu", "devices": )" +
+            std::to_string(devices) + R"(}],
+            "links": {"intra": {"bandwidth": 1e11, "latency": 1e-7},
+                      "inter": {"bandwidth": 1e10, "latency": 2e-6}}})",
+        "c.json");
+    EXPECT_TRUE(cluster.ok()) << cluster.status().str();
+    input.cluster = *cluster;
+    input.cluster.rateOf.assign(size_t(devices), 1);
+    for (size_t i = 0; i < rates.size(); ++i)
+      input.cluster.rateOf[i] = 1 / rates[i];
+    input.globalBatch = kBatch;
+  }
+  Gpt(const Gpt &) = delete;
+};
+
+std::vector<int64_t> sharesOf(const SharedPlan &plan) {
+  std::vector<int64_t> shares;
+  for (const PipelineStages &pipeline : plan.pipelines)
+    shares.push_back(pipeline.microbatches.value_or(0));
+  return shares;
+}
+
+// Seconds of one pipeline of `plan` with so many microbatches.
+double secondsOf(const Gpt &gpt, StageMeshes &meshes, SharedPlan plan,
+                 size_t pipeline, int64_t share) {
+  plan.pipelines[pipeline].microbatches = share;
+  const Strategy own =
+      strategyOf(gpt.input.pinned, plan, kBatch).ofPipeline(pipeline);
+  Result<PipelineShape> shape =
+      meshes.shapeOf(plan.pipelines[pipeline], plan.plan.degrees.microbatches);
+  EXPECT_TRUE(shape.ok()) << shape.status().str();
+  shape->microbatches = int(share);
+  const SearchPolicy policy = ownPolicy(own);
+  CandidateSet set(policy, /*quick=*/true, own.stageBegins);
+  set.steady = true;
+  set.add(*shape->meshes.front().model, *shape, {});
+  set.improve();
+  return set.best()->plan.cost.seconds;
+}
+
+// The longest pipeline of the best of all ways to hand out the microbatches.
+double bruteForce(const Gpt &gpt, StageMeshes &meshes, const SharedPlan &plan) {
+  const size_t pipelines = plan.pipelines.size();
+  const int64_t all = plan.plan.degrees.microbatches;
+  std::vector<std::vector<double>> seconds(pipelines);
+  for (size_t i = 0; i < pipelines; ++i)
+    for (int64_t m = 0; m <= all; ++m)
+      seconds[i].push_back(m == 0 ? 0 : secondsOf(gpt, meshes, plan, i, m));
+  double best = 1e30;
+  std::function<void(size_t, int64_t, double)> handOut =
+      [&](size_t i, int64_t left, double longest) {
+        if (i + 1 == pipelines) {
+          if (left > 0)
+            best = std::min(best, std::max(longest, seconds[i][size_t(left)]));
+          return;
+        }
+        for (int64_t m = 1; m < left; ++m)
+          handOut(i + 1, left - m, std::max(longest, seconds[i][size_t(m)]));
+      };
+  handOut(0, all, 0);
+  return best;
+}
+
+TEST(PipelineShares, ReplicasStandAsInOneMesh) {
+  const std::vector<PipelineStages> replicas = replicasOf({2, 3, 2, 1});
+  ASSERT_EQ(replicas.size(), 3u);
+  EXPECT_EQ(replicas[0].str(), "0-1 dp=1,tp=2; 6-7 dp=1,tp=2");
+  EXPECT_EQ(replicas[2].str(), "4-5 dp=1,tp=2; 10-11 dp=1,tp=2");
+  // Their devices are those of the stages of one mesh.
+  const PipelineStages uniform = uniformStages({2, 3, 2, 1});
+  for (size_t s = 0; s < 2; ++s) {
+    std::vector<int64_t> devices;
+    for (const PipelineStages &replica : replicas)
+      devices.insert(devices.end(), replica.stages[s].devices.begin(),
+                     replica.stages[s].devices.end());
+    EXPECT_EQ(devices, uniform.stages[s].devices);
+  }
+}
+
+TEST(PipelineShares, OnlySlowDevicesAsk) {
+  EXPECT_FALSE(hasSlowDevices(Gpt(4, {}).input.cluster));
+  EXPECT_FALSE(hasSlowDevices(Gpt(4, {1.1}).input.cluster));
+  EXPECT_TRUE(hasSlowDevices(Gpt(4, {1, 1.3}).input.cluster));
+  EXPECT_FALSE(hasSlowDevices(Gpt(2, {100, 110}).input.cluster));
+  EXPECT_FALSE(hasSlowDevices(costmodel::defaultCluster(4)));
+}
+
+TEST(PipelineShares, AlikeWhereEqualDevicesAre) {
+  Gpt gpt(6, {1, 1, 2, 1, 1, 1});
+  costmodel::Cluster &machine = gpt.input.cluster;
+  std::vector<PipelineStages> replicas = replicasOf({2, 3, 1, 1});
+  EXPECT_TRUE(areAlike(replicas[0], replicas[1], machine));
+  EXPECT_FALSE(areAlike(replicas[0], replicas[2], machine)); // a rate
+  machine.rateOf.clear();
+  EXPECT_TRUE(areAlike(replicas[0], replicas[2], machine));
+  replicas[1].microbatches = 3;
+  EXPECT_FALSE(areAlike(replicas[0], replicas[1], machine));
+  // 0 and 3 are on two nodes, 2 and 5 on two others; 1 and 4 on one.
+  machine.nodeOf = {0, 1, 1, 1, 1, 0};
+  EXPECT_TRUE(areAlike(replicas[0], replicas[2], machine));
+  EXPECT_FALSE(areAlike(replicas[1], replicas[2], machine));
+  replicas[2].stages[1].begin = "op";
+  EXPECT_FALSE(areAlike(replicas[0], replicas[2], machine));
+}
+
+// Where more microbatches take longer, as they do here, moving one at a time
+// ends at the best shares.
+TEST(PipelineShares, AgainstBruteForce) {
+  for (const auto &[degrees, rates] :
+       std::vector<std::pair<Degrees, std::vector<double>>>{
+           {{1, 3, 1, 1}, {2}},
+           {{1, 3, 1, 1}, {1, 2.5, 1.5}},
+           {{1, 2, 2, 1}, {1, 1, 1, 3}},
+           {{2, 2, 1, 1}, {3}},
+           {{2, 3, 1, 1}, {1, 2, 1, 1, 1, 4}}}) {
+    Gpt gpt(degrees.pp * degrees.dp * degrees.tp, rates);
+    gpt.input.pinned.microbatch = 2; // twelve microbatches
+    PlanSearch search(gpt.input);
+    const std::vector<SharedPlan> found =
+        searchShares(gpt.input, search.stageMeshes(), {{degrees}}, 4);
+    ASSERT_FALSE(found.empty());
+    for (const SharedPlan &plan : found) {
+      const std::vector<int64_t> shares = sharesOf(plan);
+      EXPECT_EQ(plan.plan.degrees.microbatches, 12);
+      EXPECT_EQ(std::accumulate(shares.begin(), shares.end(), int64_t(0)), 12);
+      EXPECT_EQ(plan.movesLayers, degrees.pp > 1);
+      const double longest = plan.plan.plan.cost.seconds - plan.sumSeconds;
+      const double best = bruteForce(gpt, search.stageMeshes(), plan);
+      EXPECT_NEAR(longest, best, 1e-9 * best) << plan.str();
+    }
+  }
+}
+
+// The first device takes three times as long: its replica trains about a third
+// of what the others do.
+TEST(PipelineShares, ASlowReplicaTrainsLess) {
+  Gpt gpt(4, {3});
+  PlanSearch search(gpt.input);
+  const std::vector<SharedPlan> found =
+      searchShares(gpt.input, search.stageMeshes(), {{Degrees{1, 4, 1, 1}}}, 1);
+  ASSERT_EQ(found.size(), 1u);
+  const std::vector<int64_t> shares = sharesOf(found[0]);
+  const double normal = double(shares[1]), slow = double(shares[0]);
+  EXPECT_NEAR(slow / normal, 1.0 / 3, 0.2);
+  EXPECT_GE(shares[1], shares[2] - 1);
+  EXPECT_LE(shares[1], shares[2] + 1);
+}
+
+// Cuts that are given stay, in all pipelines; beside them others are made.
+TEST(PipelineShares, LayersStayOrMove) {
+  Gpt gpt(4, {4});
+  SearchInput healthy = gpt.input;
+  healthy.cluster.rateOf.clear();
+  healthy.pinned.mesh = {{"pp", 2}, {"dp", 2}, {"tp", 1}};
+  PlanSearch uniform(healthy);
+  const std::vector<PlanCandidate> all =
+      uniform.search(ownPolicy(healthy.pinned));
+  ASSERT_FALSE(all.empty());
+  SharesQuestion question{{Degrees{2, 2, 1, 1}}, all.front().plan.begin};
+  PlanSearch search(gpt.input);
+  const std::vector<SharedPlan> found =
+      searchShares(gpt.input, search.stageMeshes(), question, 8);
+  int stay = 0, move = 0;
+  for (const SharedPlan &plan : found) {
+    (plan.movesLayers ? move : stay) += 1;
+    EXPECT_EQ(plan.pipelines[0].stages[0].devices, (std::vector<int64_t>{0}));
+    EXPECT_EQ(plan.pipelines[0].stages[1].devices, (std::vector<int64_t>{2}));
+    const Strategy strategy = strategyOf(gpt.input.pinned, plan, kBatch);
+    EXPECT_EQ(strategy.ofPipeline(0).stageBegins.has_value(),
+              !plan.movesLayers);
+    EXPECT_EQ(strategy.ofPipeline(0).stageBegins,
+              strategy.ofPipeline(1).stageBegins);
+    if (!plan.movesLayers) {
+      EXPECT_EQ(strategy.ofPipeline(0).stageBegins->size() + 2,
+                question.begin.size());
+    }
+  }
+  EXPECT_GT(stay, 0);
+  EXPECT_GT(move, 0);
+  question.onlyThese = true;
+  for (const SharedPlan &plan :
+       searchShares(gpt.input, search.stageMeshes(), question, 8))
+    EXPECT_FALSE(plan.movesLayers);
+}
+
+// A replica that would hold up all others even with one microbatch is spare,
+// where that may be.
+TEST(PipelineShares, WhatMakesNothingFasterIsLeftOut) {
+  Gpt gpt(4, {1, 1000});
+  PlanSearch search(gpt.input);
+  SharesQuestion question{{Degrees{1, 4, 1, 1}}};
+  const auto find = [&] {
+    return searchShares(gpt.input, search.stageMeshes(), question, 1);
+  };
+  std::vector<SharedPlan> found = find();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].pipelines.size(), 4u);
+  question.leavesOut = true;
+  found = find();
+  ASSERT_EQ(found.size(), 1u);
+  ASSERT_EQ(found[0].pipelines.size(), 3u);
+  EXPECT_EQ(joined(found[0].pipelines).spares, (std::vector<int64_t>{1}));
+}
+
+} // namespace
+} // namespace merak::planning
