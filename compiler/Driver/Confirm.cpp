@@ -42,11 +42,15 @@ std::string Compilation::confirmedLines() const {
     if (!finalist.simulated && !finalist.failed)
       continue;
     const planning::PlanCandidate &plan = again.found->plan(i);
+    const planning::SharedPlan *shared = again.found->sharedPlan(i);
     lines += fmt::format(
         "plan {}, {}{}: {} expected, {}{}\n",
-        plan.stages ? fmt::format("stages on devices {}, {} microbatches",
-                                  plan.stages->str(), plan.degrees.microbatches)
-                    : plan.degrees.str(),
+        shared ? fmt::format("of pipelines, {} of {} stages with tp={}",
+                             shared->str(), plan.degrees.pp, plan.degrees.tp)
+        : plan.stages
+            ? fmt::format("stages on devices {}, {} microbatches",
+                          plan.stages->str(), plan.degrees.microbatches)
+            : plan.degrees.str(),
         plan.plan.schedule.name, plan.techniques.str(),
         report::humanSeconds(finalist.expected),
         finalist.failed
@@ -57,11 +61,11 @@ std::string Compilation::confirmedLines() const {
   return lines;
 }
 
-// Beside stages with meshes of their own the best plan of one mesh.
+// Beside stages with meshes of their own, and pipelines, the best plan of one
+// mesh.
 void Compilation::compareParts() {
   const size_t uniform = again.found->finalists.size();
-  if (finalists.size() <= uniform)
-    return;
+  const size_t parts = uniform + again.found->parts.size();
   const auto bestOf = [&](size_t begin, size_t end) {
     const std::vector<planning::Finalist> kind(
         finalists.begin() + std::ptrdiff_t(begin),
@@ -69,7 +73,10 @@ void Compilation::compareParts() {
     const std::optional<size_t> best = planning::bestFinalist(kind);
     return best ? kind[*best].simulated : std::nullopt;
   };
-  notes.parts = {bestOf(0, uniform), bestOf(uniform, finalists.size())};
+  if (parts > uniform)
+    notes.parts = {bestOf(0, uniform), bestOf(uniform, parts)};
+  if (finalists.size() > parts)
+    notes.shares = {bestOf(0, uniform), bestOf(parts, finalists.size())};
 }
 
 // After the last phase with the plan `again.take`, or after a failure of it.
@@ -89,8 +96,8 @@ bool Compilation::triesAnother(bool failed) {
     finalists[taken].simulated = failed ? std::nullopt : simulatedStep();
     if (!failed && !finalists[taken].simulated)
       return false;
-    std::optional<size_t> next =
-        planning::nextOfKinds(finalists, uniform, kMostSimulated);
+    std::optional<size_t> next = planning::nextOfKinds(
+        finalists, {uniform, uniform + found.parts.size()}, kMostSimulated);
     isConfirmed = !next;
     again.take = next ? *next : *planning::bestFinalist(finalists);
     if (!again.found)

@@ -195,12 +195,8 @@ private:
     lines.push_back(step);
     if (options.precision == "fp8")
       lines.push_back(roundedProducts());
-    if (notes.parts)
-      lines.push_back(fmt::format(
-          "            uniform {}, with parts {}",
-          notes.parts->uniform ? secondsStr(*notes.parts->uniform) : "none",
-          notes.parts->parts ? secondsStr(*notes.parts->parts)
-                             : "none that promises less"));
+    addBeside(notes.parts, "with parts");
+    addBeside(notes.shares, "with shares of the microbatches");
     if (!stages.spares.empty())
       lines.push_back("            spare devices " + stages.sparesStr());
     if (std::abs(plan->seconds - seconds) > planning::kAgrees * seconds)
@@ -210,6 +206,17 @@ private:
         "            bubble {:.1f} %, exposed communication {:.1f} %",
         100 * plan->bubbleSeconds / plan->seconds,
         100 * plan->exposedSeconds / plan->seconds));
+  }
+
+  // What the best plan of one mesh takes, and the best of another kind.
+  void addBeside(const std::optional<PhaseNotes::Kinds> &kinds,
+                 const char *other) {
+    if (kinds)
+      lines.push_back(fmt::format(
+          "            uniform {}, {} {}",
+          kinds->uniform ? secondsStr(*kinds->uniform) : "none", other,
+          kinds->parts ? secondsStr(*kinds->parts)
+                       : "none that promises less"));
   }
 
   // Of the buffers as they were laid out, or else as planning expects them.

@@ -410,9 +410,10 @@ void CommandLine::addPlan() {
       ->check(CLI::IsMember({"off", "auto"}));
   add("--parts", o.parts,
       "auto: stages with devices and degrees of their own are searched beside "
-      "one mesh for all; off (default: auto where nothing about degrees is "
-      "given and the devices differ or their number is no power of two, else "
-      "off)")
+      "one mesh for all; off: one mesh, also for replicas with slow devices, "
+      "which else may share microbatches (default: auto where nothing about "
+      "degrees is given and the devices differ or their number is no power "
+      "of two)")
       ->check(CLI::IsMember({"off", "auto"}));
   add("--reshard", o.reshard,
       fmt::format("how every value goes from a stage to one on another mesh "

@@ -25,6 +25,8 @@ struct PhaseNotes {
     std::optional<double> uniform, parts;
   };
   std::optional<Kinds> parts;
+  // The same of pipelines with shares of the microbatches, as `parts`.
+  std::optional<Kinds> shares;
 };
 
 // How the stages are planned once more, see Compilation::plansAgain and

@@ -7,6 +7,7 @@
 #include "dialects/Train/TrainDialect.h"
 #include "onnx/Import/Importer.h"
 #include "passes/Planning/PartsSearch.h"
+#include "passes/Planning/PipelineShares.h"
 #include "passes/Planning/StageMeshes.h"
 #include "passes/Staging/CutStages.h"
 #include "support/ReadFile.h"
@@ -63,6 +64,7 @@ private:
   LogicalResult fitPipelines(PlannerOptions &planner);
   Status fitSeveral(const planning::Strategy &pinned, int64_t microbatches);
   FailureOr<bool> searchesParts(const PlannerOptions &planner);
+  bool searchesShares(const PlannerOptions &planner) const;
   void note(const Decision &decision, const PlannerOptions &planner,
             const Optimizer &optimizer);
 
@@ -342,6 +344,27 @@ FailureOr<bool> PlanStages::searchesParts(const PlannerOptions &planner) {
          (!again.devices || again.explores > 0);
 }
 
+// Where devices are slow, and nothing is asked for that several pipelines are
+// refused.
+bool PlanStages::searchesShares(const PlannerOptions &planner) const {
+  const planning::Strategy &pinned = planner.pinned;
+  const auto isOn = [](const std::optional<int64_t> &level) {
+    return level && *level != 0 && *level != planning::Strategy::kAuto;
+  };
+  const bool isGiven =
+      !pinned.pipelines.empty() || isOn(pinned.zero) || isOn(pinned.sequence) ||
+      isOn(pinned.context) || !pinned.stored.empty() || !pinned.seams.empty() ||
+      !pinned.parts.empty() || !pinned.classes.empty() ||
+      !pinned.parameters.empty() || pinned.lists || pinned.recomputeOps ||
+      (pinned.tpOverlap && *pinned.tpOverlap != "0" &&
+       *pinned.tpOverlap != "auto");
+  const bool isAlone = options.parts == "off" || options.delayedGradients ||
+                       options.delayedRows || !options.emitOnnx.empty() ||
+                       again.explores > 0 || again.picked || again.devices;
+  return options.train && !isGiven && !isAlone &&
+         planning::hasSlowDevices(planner.cluster);
+}
+
 LogicalResult PlanStages::run() {
   ModuleOp module = getOperation();
   if (auto text = module->getAttrOfType<StringAttr>(kStrategyAttr)) {
@@ -370,6 +393,7 @@ LogicalResult PlanStages::run() {
   if (failed(parts))
     return failure();
   planner.parts = *parts;
+  planner.shares = searchesShares(planner);
   const Optimizer optimizer = config.getOptimizer() && !options.optimizerGiven
                                   ? config.getOptimizer().getValue()
                                   : options.optimizer;

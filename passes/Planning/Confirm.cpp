@@ -43,21 +43,28 @@ std::optional<size_t> nextFinalist(const std::vector<Finalist> &finalists,
 }
 
 std::optional<size_t> nextOfKinds(const std::vector<Finalist> &finalists,
-                                  size_t second, size_t most) {
-  const auto at = finalists.begin() + std::ptrdiff_t(second);
-  const std::vector<Finalist> first(finalists.begin(), at);
-  if (const std::optional<size_t> next = nextFinalist(first, most))
-    return next;
-  // Beside the best of the first kind, which is known well by now.
-  std::vector<Finalist> others;
-  if (const std::optional<size_t> best = bestFinalist(first)) {
-    others.push_back(first[*best]);
-    others.front().expected = *others.front().simulated;
+                                  const std::vector<size_t> &begins,
+                                  size_t most) {
+  const auto from = [&](size_t begin, size_t end) {
+    return std::vector<Finalist>(finalists.begin() + std::ptrdiff_t(begin),
+                                 finalists.begin() + std::ptrdiff_t(end));
+  };
+  size_t begin = 0;
+  for (size_t kind = 0; kind <= begins.size(); ++kind) {
+    const size_t end = kind < begins.size() ? begins[kind] : finalists.size();
+    // Beside the best of the kinds before, which is known well by now.
+    std::vector<Finalist> these;
+    if (const std::optional<size_t> best = bestFinalist(from(0, begin))) {
+      these.push_back(finalists[*best]);
+      these.front().expected = *these.front().simulated;
+    }
+    const size_t before = these.size();
+    for (const Finalist &finalist : from(begin, end))
+      these.push_back(finalist);
+    if (const std::optional<size_t> next = nextFinalist(these, before + most))
+      return begin + *next - before;
+    begin = end;
   }
-  const size_t before = others.size();
-  others.insert(others.end(), at, finalists.end());
-  if (const std::optional<size_t> next = nextFinalist(others, before + most))
-    return second + *next - before;
   return std::nullopt;
 }
 

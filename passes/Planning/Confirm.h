@@ -29,11 +29,12 @@ struct Finalist {
 //                                   as far off as that, next
 std::optional<size_t> nextFinalist(const std::vector<Finalist> &finalists,
                                    size_t most);
-// The same where those from `second` on are another kind of plan: the next one
-// of the first kind; when these are done, of the others, best expected first,
-// at most `most` of them.
+// The same where those from each of `begins` on are another kind of plan: the
+// next one of the first kind; when these are done, of the next kind, best
+// expected first, at most `most` of each.
 std::optional<size_t> nextOfKinds(const std::vector<Finalist> &finalists,
-                                  size_t second, size_t most);
+                                  const std::vector<size_t> &begins,
+                                  size_t most);
 // The fastest by simulation, of equals the first; none: nothing was simulated.
 std::optional<size_t> bestFinalist(const std::vector<Finalist> &finalists);
 

@@ -41,7 +41,7 @@ namespace {
 class Planner {
 public:
   Planner(ModuleOp module, const PlannerOptions &options)
-      : module(module), options(options),
+      : module(module), options(options), pinned(options.pinned),
         step(module.lookupSymbol<func::FuncOp>("step")) {}
 
   FailureOr<Decision> run();
@@ -58,9 +58,15 @@ private:
   LogicalResult searchAll();
   LogicalResult searchUniform();
   void searchStages();
+  std::vector<planning::PlanCandidate>
+  bestOf(planning::PlanSearch &of, const planning::SearchInput &with,
+         const std::vector<planning::PlanCandidate> &all) const;
+  void searchShares();
+  void takeHealthyCuts(planning::SharesQuestion &question);
   void standOn(const planning::Strategy &pipeline,
                planning::SearchInput &of) const;
   LogicalResult takeStages();
+  LogicalResult takeShares(const planning::SharedPlan &taken);
   LogicalResult choose();
   void drawCurve(const std::vector<planning::PlanCandidate> &priced);
   void reportMesh();
@@ -76,13 +82,15 @@ private:
 
   ModuleOp module;
   const PlannerOptions &options;
+  planning::Strategy pinned; // by the user, or as shares that are taken
   func::FuncOp step;
   PlanningGraph graph;
   planning::Classes classes;
   planning::SearchInput input; // refers to graph and classes
   std::unique_ptr<planning::PlanSearch> search;
   planning::PlanCandidate chosen;
-  int mixed = 0; // of what was chosen, before its classes were pinned
+  double sumSeconds = 0; // of chosen shares, see SharedPlan
+  int mixed = 0;         // of what was chosen, before its classes were pinned
   SearchResult found;
   planning::SearchTimes times;     // of earlier searches
   planning::SearchReport sharding; // of the graph as it was first
@@ -114,7 +122,7 @@ void Planner::searchAnew() {
 LogicalResult Planner::checkStatistics() {
   if (!planning::joinsSamples(graph.graph))
     return success();
-  if (options.pinned.pipelines.size() > 1)
+  if (pinned.pipelines.size() > 1)
     return module.emitError(
         "the model takes statistics over the samples of a microbatch and keeps "
         "their mean, which plans of several pipelines cannot yet");
@@ -152,10 +160,10 @@ void Planner::standOn(const planning::Strategy &pipeline,
   of.pinned.tpOverlap = "0";
 }
 
-// Plans of stages on meshes of their own that are kept of a search; searches
-// between memory and time, and what their limits are to the memory of the best
-// plan of one mesh before.
-constexpr size_t kParts = 3;
+// Plans of stages on meshes of their own that are kept of a search, and of
+// shares; searches between memory and time, and what their limits are to the
+// memory of the best plan of one mesh before.
+constexpr size_t kParts = 3, kShares = 3;
 constexpr int kPartLimits = 5;
 constexpr double kPartsShrink = 0.75;
 
@@ -244,7 +252,8 @@ void Planner::convert(bool once) {
   searchAnew();
 }
 
-// One mesh for all stages, then stages with meshes of their own.
+// One mesh for all stages, then stages with meshes of their own, and replicas
+// as pipelines of their own.
 LogicalResult Planner::searchAll() {
   const auto search = [&] {
     const LogicalResult searched = searchUniform();
@@ -254,8 +263,12 @@ LogicalResult Planner::searchAll() {
     }
     return searched;
   };
-  if (!options.parts)
-    return search();
+  if (!options.parts) {
+    if (failed(search()))
+      return failure();
+    searchShares();
+    return success();
+  }
   LogicalResult uniform = failure();
   std::vector<Diagnostic> reasons;
   {
@@ -273,6 +286,8 @@ LogicalResult Planner::searchAll() {
   }
   if (succeeded(uniform) && found.parts.empty())
     report += "stages with meshes of their own: none promises less\n";
+  if (succeeded(uniform))
+    searchShares();
   if (failed(uniform) && found.parts.empty())
     for (Diagnostic &reason : reasons)
       module.getContext()->getDiagEngine().emit(std::move(reason));
@@ -308,6 +323,77 @@ void Planner::searchStages() {
     search->limitMemory(machine.memoryBytes);
   }
   search->limitMemory(input.memoryBytes);
+}
+
+// Where the stages of the only mesh begin if no device is slow, which a run may
+// have by now.
+void Planner::takeHealthyCuts(planning::SharesQuestion &question) {
+  planning::SearchInput healthy = input;
+  healthy.cluster.rateOf.clear();
+  healthy.machine.rateOf.clear();
+  planning::PlanSearch of(healthy);
+  const std::vector<planning::PlanCandidate> all =
+      of.search(planning::ownPolicy(healthy.pinned));
+  times.add(of.times);
+  if (!all.empty() && all.front().fits()) {
+    const planning::PlanCandidate best = bestOf(of, healthy, all).front();
+    if (best.degrees.dp == question.degrees.front().dp)
+      question.begin = best.plan.begin;
+  }
+  question.onlyThese = healthy.pinned.stageBegins.has_value();
+}
+
+// The replicas of one mesh with shares of their own, where devices are slow.
+void Planner::searchShares() {
+  if (!options.shares)
+    return;
+  planning::Stopwatch watch(times.parts);
+  planning::SharesQuestion question;
+  Result<std::vector<planning::Degrees>> all = search->degrees();
+  for (planning::Degrees d : all.ok() ? *all : decltype(question.degrees)()) {
+    d.microbatches = 1;
+    if (d.dp > 1 && d.dp <= planning::kMostPipelines &&
+        !llvm::is_contained(question.degrees, d))
+      question.degrees.push_back(d);
+  }
+  if (question.degrees.empty())
+    return;
+  const auto isGiven = [&](const char *axis) {
+    return input.pinned.mesh.contains(axis);
+  };
+  if (isGiven(kPipelineAxis) && question.degrees.size() == 1)
+    takeHealthyCuts(question);
+  question.leavesOut = !isGiven(kDataAxis);
+  planning::SearchInput machine = input;
+  machine.cluster = options.cluster;
+  found.shares =
+      planning::searchShares(machine, search->stageMeshes(), question, kShares);
+  if (found.shares.empty())
+    report += "pipelines with shares of the microbatches: none\n";
+  for (const planning::SharedPlan &plan : found.shares)
+    report += fmt::format(
+        "pipelines with shares of the microbatches: {}, pp={} tp={}, {:.4g} ms "
+        "expected\n",
+        plan.str(), plan.plan.degrees.pp, plan.plan.degrees.tp,
+        1e3 * plan.plan.plan.cost.seconds);
+}
+
+// Shares were chosen: they are planned as if their file had been given.
+LogicalResult Planner::takeShares(const planning::SharedPlan &taken) {
+  pinned = planning::strategyOf(options.pinned, taken, options.globalBatch);
+  sumSeconds = taken.sumSeconds;
+  standOn(pinned.ofPipeline(0), input);
+  rebuild();
+  std::vector<planning::PlanCandidate> first =
+      search->search(planning::ownPolicy(input.pinned));
+  if (first.empty() || !first.front().problem.empty())
+    return module.emitError(first.empty() ? "nothing to plan"
+                                          : first.front().problem);
+  if (!first.front().fits())
+    return emitAll(module,
+                   planning::explainMisfit(*search, input, first.front()));
+  chosen = std::move(first.front());
+  return success();
 }
 
 // What was chosen has meshes of its own: it is planned again as if its file had
@@ -348,6 +434,22 @@ LogicalResult Planner::takeStages() {
   return success();
 }
 
+// Those of a search between which figures of all their tasks decide.
+std::vector<planning::PlanCandidate>
+Planner::bestOf(planning::PlanSearch &of, const planning::SearchInput &with,
+                const std::vector<planning::PlanCandidate> &all) const {
+  std::vector<planning::PlanCandidate> best =
+      planning::finalists(all, kFinalists);
+  for (planning::PlanCandidate &moved :
+       planning::neighbouringCuts(of, with, best))
+    best.push_back(std::move(moved));
+  if (options.explores == 0)
+    planning::sketchPlans(of, with, best);
+  if (best.empty())
+    best = {all.front()};
+  return best;
+}
+
 // The best mesh and what follows from it; everything considered is reported.
 LogicalResult Planner::searchUniform() {
   Result<std::vector<planning::Degrees>> degrees = search->degrees();
@@ -360,14 +462,7 @@ LogicalResult Planner::searchUniform() {
   if (!all.front().fits())
     return emitAll(module,
                    planning::explainMisfit(*search, input, all.front()));
-  found.finalists = planning::finalists(all, kFinalists);
-  for (planning::PlanCandidate &moved :
-       planning::neighbouringCuts(*search, input, found.finalists))
-    found.finalists.push_back(std::move(moved));
-  if (options.explores == 0)
-    planning::sketchPlans(*search, input, found.finalists);
-  if (found.finalists.empty())
-    found.finalists = {all.front()};
+  found.finalists = bestOf(*search, input, all);
   if (options.explores > 0) {
     // Prices tell the best of several degrees apart less surely than one from
     // another limit: all that were planned in full are simulated.
@@ -425,7 +520,9 @@ LogicalResult Planner::choose() {
   }
   chosen = found.plan(options.take);
   convert(chosen.convertOnce);
-  if (chosen.stages && failed(takeStages()))
+  const planning::SharedPlan *shared = found.sharedPlan(options.take);
+  if (shared ? failed(takeShares(*shared))
+             : chosen.stages && failed(takeStages()))
     return failure();
   Result<planning::Assignment> assignment =
       search->assign(chosen.degrees, chosen.techniques.context, sharding);
@@ -440,8 +537,7 @@ void Planner::reportMesh() {
   const int64_t samples = options.globalBatch / (d.dp * d.microbatches);
   // What was searched may have such stages too.
   const std::vector<planning::PipelineStages> &pipelines =
-      options.pinned.pipelines.empty() ? input.pinned.pipelines
-                                       : options.pinned.pipelines;
+      pinned.pipelines.empty() ? input.pinned.pipelines : pinned.pipelines;
   for (auto [number, pipeline] : llvm::enumerate(pipelines)) {
     for (auto [index, stage] : llvm::enumerate(pipeline.stages))
       report += fmt::format(
@@ -571,18 +667,34 @@ LogicalResult Planner::considerStages(planning::PlanSearch &of,
 LogicalResult Planner::decideOthers(const planning::Classes &of,
                                     planning::PlanDecision &first) {
   std::vector<planning::PlanDecision> all;
-  planning::Strategy pinned = options.pinned;
-  pinned.classes = first.strategy.classes;
-  pinned.parameters.clear();
-  pinned.castWeights = first.strategy.castWeights;
+  planning::Strategy open = pinned;
+  open.classes = first.strategy.classes;
+  open.parameters.clear();
+  open.castWeights = first.strategy.castWeights;
   all.push_back(std::move(first));
+  struct Searched {
+    std::unique_ptr<planning::PlanSearch> search;
+    std::vector<planning::PlanCandidate> found;
+  };
+  std::map<size_t, Searched> searched; // by the first of those that are alike
   for (size_t i = 1; i < pinned.pipelines.size(); ++i) {
     planning::SearchInput own = input;
-    standOn(pinned.ofPipeline(i), own);
-    planning::PlanSearch ofPipeline(own);
-    const std::vector<planning::PlanCandidate> found =
-        ofPipeline.search(planning::ownPolicy(own.pinned));
-    times.add(ofPipeline.times);
+    standOn(open.ofPipeline(i), own);
+    size_t like = 1;
+    while (like < i &&
+           (pinned.lists || !searched.contains(like) ||
+            !planning::areAlike(pinned.pipelines[like], pinned.pipelines[i],
+                                options.cluster)))
+      ++like;
+    auto [known, isNew] = searched.try_emplace(like);
+    if (isNew) {
+      known->second.search = std::make_unique<planning::PlanSearch>(own);
+      known->second.found =
+          known->second.search->search(planning::ownPolicy(own.pinned));
+      times.add(known->second.search->times);
+    }
+    planning::PlanSearch &ofPipeline = *known->second.search;
+    const std::vector<planning::PlanCandidate> &found = known->second.found;
     const auto fail = [&](const Status &status) {
       for (const std::string &message : status.messages())
         module.emitError() << "pipeline " << i << ": " << message;
@@ -608,11 +720,14 @@ LogicalResult Planner::decideOthers(const planning::Classes &of,
     if (other.seconds > cost.seconds)
       cost = other;
   }
+  cost.seconds += sumSeconds;
   Result<planning::PlanDecision> decided =
-      planning::joinPipelines(graph.graph, of, options.pinned, std::move(all));
+      planning::joinPipelines(graph.graph, of, pinned, std::move(all));
   if (!decided.ok())
     return emitAll(module, decided.status());
   first = std::move(*decided);
+  if (sumSeconds > 0)
+    first.plan.cost.seconds = cost.seconds;
   // Gradients go over pipelines even where each has one replica.
   std::vector<int64_t> holders;
   for (const planning::PipelineStages &pipeline : pinned.pipelines)
@@ -635,7 +750,7 @@ LogicalResult Planner::decide() {
     return emitAll(module, decided.status());
   if (failed(considerStages(*search, chosen, *decided)))
     return failure();
-  if (options.pinned.pipelines.size() > 1) {
+  if (pinned.pipelines.size() > 1) {
     Result<const planning::SeamLayouts *> layouts =
         search->seamLayouts(chosen.degrees, chosen.techniques);
     if (!layouts.ok())

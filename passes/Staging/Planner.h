@@ -2,6 +2,7 @@
 #pragma once
 
 #include "passes/CostModel/Cluster.h"
+#include "passes/Planning/PipelineShares.h"
 #include "passes/Planning/PlanDecision.h"
 #include "passes/Staging/PlanningGraph.h"
 #include "runtime/report/Decisions.h"
@@ -19,11 +20,22 @@ struct SearchResult {
   // The same of stages on meshes of their own, taken by the numbers behind
   // those.
   std::vector<planning::PlanCandidate> parts;
+  // The same of several pipelines, by the numbers behind these.
+  std::vector<planning::SharedPlan> shares;
+  // Null: the number is of another kind.
+  const planning::SharedPlan *sharedPlan(size_t number) const {
+    const size_t first = finalists.size() + parts.size();
+    return number < first ? nullptr : &shares[number - first];
+  }
   const planning::PlanCandidate &plan(size_t number) const {
+    if (const planning::SharedPlan *shared = sharedPlan(number))
+      return shared->plan;
     return number < finalists.size() ? finalists[number]
                                      : parts[number - finalists.size()];
   }
-  size_t plans() const { return finalists.size() + parts.size(); }
+  size_t plans() const {
+    return finalists.size() + parts.size() + shares.size();
+  }
   int64_t priced = 0; // plans
 };
 
@@ -45,7 +57,8 @@ struct PlannerOptions {
   // most so many; their graph is decomposed only when one of them is taken. 0:
   // the fastest.
   size_t explores = 0;
-  bool parts = false; // look for stages on meshes of their own too
+  bool parts = false;  // look for stages on meshes of their own too
+  bool shares = false; // and for pipelines that share the microbatches
 };
 
 // Everything later phases apply: what planning decided, on the graph of the

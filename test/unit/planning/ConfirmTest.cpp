@@ -31,27 +31,27 @@ std::vector<Finalist> expecting(const std::vector<double> &seconds) {
   return finalists;
 }
 
-// Of two kinds of plans: the first until its best is known, then the others, as
-// far as they promise more than that.
+// Of several kinds of plans: the first until its best is known, then the
+// others, as far as they promise more than that.
 TEST(Confirm, OtherKindsAreComparedWithTheBestOfTheFirst) {
   auto ask = [](std::vector<Finalist> all, const std::vector<double> &truth,
-                size_t second) {
+                const std::vector<size_t> &begins) {
     std::vector<size_t> asked;
-    while (std::optional<size_t> next = nextOfKinds(all, second, 4)) {
+    while (std::optional<size_t> next = nextOfKinds(all, begins, 4)) {
       asked.push_back(*next);
       all[*next].simulated = truth[*next];
     }
     return std::pair(asked, *bestFinalist(all));
   };
   using Asked = std::pair<std::vector<size_t>, size_t>;
-  EXPECT_EQ(ask(expecting({10, 11, 8, 9}), {10, 11, 8, 9}, 2),
+  EXPECT_EQ(ask(expecting({10, 11, 8, 9}), {10, 11, 8, 9}, {2}),
             (Asked{{0, 2}, 2}));
-  EXPECT_EQ(ask(expecting({10, 11, 12}), {10, 11, 1}, 2), (Asked{{0}, 0}));
+  EXPECT_EQ(ask(expecting({10, 11, 12}), {10, 11, 1}, {2}), (Asked{{0}, 0}));
   // A wrong figure makes the next one worth a try, which is no better.
-  EXPECT_EQ(ask(expecting({10, 7, 7.1, 7.2}), {10, 12, 11, 10.5}, 1),
+  EXPECT_EQ(ask(expecting({10, 7, 7.1, 7.2}), {10, 12, 11, 10.5}, {1}),
             (Asked{{0, 1, 2, 3}, 0}));
   // There is none of the first kind.
-  EXPECT_EQ(ask(expecting({8, 9}), {8, 9}, 0), (Asked{{0}, 0}));
+  EXPECT_EQ(ask(expecting({8, 9}), {8, 9}, {0}), (Asked{{0}, 0}));
 }
 
 TEST(Confirm, OneIsEnoughWhereTheFiguresAgree) {
