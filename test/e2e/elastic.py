@@ -9,6 +9,8 @@ two       a second one slows down after the first
 replay    the same bits as a run that was stopped at the logged steps and went on from
           a checkpoint under the logged plans
 exact     sums of whole numbers: the bits of a run that nobody disturbed
+shares    the same of two replicas, of which the slow one trains fewer microbatches:
+          no state moves
 alike     from one state the old and the new plan's next losses agree within 1e-5
 noise     short disturbances and rates below the threshold: no other plan
 out       a device that is hardly worth its place is left out
@@ -40,6 +42,7 @@ import time
 import exact_models
 import harness
 import mpi
+import parts
 import seams
 from harness import Case, Failed
 from migration import mpi_is_built
@@ -110,7 +113,7 @@ def of(events, what):
 def check_switches(events):
     for event in of(events, SWITCH):
         if not (event["predicted_step_seconds"] < event["step_seconds"]
-                and event["moved_bytes"] > 0 and event["stall_seconds"] >= 0):
+                and event["moved_bytes"] >= 0 and event["stall_seconds"] >= 0):
             raise Failed(f"switched for {event}")
 
 
@@ -254,6 +257,34 @@ def exact_body(name, mesh, searched, tools):
     same(found, weights(tools, "run"), [step["loss"] for step in wanted],
          weights(tools, "wanted"))
     return f"switched after {[event['step'] for event in of(events, SWITCH)]}"
+
+
+def shares_body(name, mesh, devices, tools):
+    """Replicas become pipelines with shares of the microbatches."""
+    data, path = seams.write_data(tools, name), tools.path("exact.plan")
+    machine = parts.machine_file(tools, [("whole", 2 if mesh == "dp=2" else 4)])
+    rates = [f"{device}:6" for device in devices]
+    options = ["--global-batch=8", "--optimizer=sgd:lr=0,momentum=1",
+               f"--mesh={mesh}", "--microbatch=1", f"--cluster={machine}"]
+    seconds = compile_plan(tools, path, *options, model=exact_models.path(name))
+    decided = tools.path("decided.json")
+    plans = family(tools, ",".join(rates), model=exact_models.path(name),
+                   options=[*options, f"--emit-strategy={decided}"])
+    with open(decided, encoding="utf-8") as file:
+        shares = [each["microbatches"] for each in json.load(file)["pipelines"]]
+    tools.extra["MERAK_PACE"] = str(STEP / seconds)
+    wanted, _, _ = train(tools, path, data=data, replan=None, name="wanted")
+    found, events, said = train(tools, path, plans, data=data,
+                                slow=",".join(f"{rate}:{FROM}:{TO}" for rate in rates))
+    first, last = there(events, devices[0], said), of(events, SWITCH)[-1]
+    if first["moved_bytes"] + last["moved_bytes"] != 0:
+        raise Failed(f"state moved: {events}")
+    same(found, weights(tools, "run"), [step["loss"] for step in wanted],
+         weights(tools, "wanted"))
+    times = medians(found, [(2, FROM - 1), (FROM, first["step"]),
+                            (first["step"] + 2, TO), (last["step"] + 2, STEPS)])
+    return (f"shares {shares}, " + " ".join(f"{ms:.0f}" for ms in times) +
+            f" ms, {1e3 * first['predicted_step_seconds']:.0f} predicted")
 
 
 def alike_body(tools):
@@ -456,6 +487,10 @@ def main():
                    functools.partial(exact_body, name, mesh, searched))
               for name, mesh, searched in (("residual", "pp=4", ["--mesh=pp=4"]),
                                            ("wide", "pp=2,dp=2", []))]
+    cases += [Case(f"shares {name} {mesh}",
+                   functools.partial(shares_body, name, mesh, devices))
+              for name, mesh, devices in (("wide", "dp=2", [1]),
+                                          ("linear", "pp=2,dp=2", [1, 3]))]
     cases += [Case("alike", alike_body)]
     cases += [Case(f"noise {what}", functools.partial(noise_body, slow, devices))
               for what, slow, devices in (

@@ -18,6 +18,7 @@ tools    strategies come back; every tool reads such plans; ranks as processes,
 refused  what does not fit, in sentences
 """
 import json
+import math
 import os
 import random
 import re
@@ -121,6 +122,62 @@ def rates_body(tools):
     return f"{[each['microbatches'] for each in pipelines]} microbatches"
 
 
+# -------------------------------------------------------------------- shares
+
+# Model, mesh and slow devices: what replicas train is shared out anew.
+SHARES = [("gemm", "dp=4", "2:3"), ("tied", "pp=2,dp=2", "1:4"),
+          ("residual", "dp=2,tp=2", "2:5,3:5"), ("embedding", "dp=3", "0:2,1:4")]
+
+
+def shares_body(name, mesh, rates, tools):
+    decided, again = tools.path("decided.json"), tools.path("again.plan")
+    batch = parts.BATCH_OF_THREE if "3" in mesh else parts.BATCH
+    machine = parts.machine_file(tools, [("whole", 4)])
+    options = [f"--mesh={mesh}", f"--for-rates={rates}", f"--emit-strategy={decided}",
+               f"--cluster={machine}", f"--devices={math.prod(map(int, re.findall('[0-9]+', mesh)))}"]
+    common = [exact_models.path(name), f"--global-batch={batch}",
+              f"--optimizer=sgd:lr={parts.rate_of(name)}"]
+    out, _ = tools.run("merakc", *common, *options, "-o", tools.path("first.plan"))
+    with open(decided, encoding="utf-8") as file:
+        pipelines = json.load(file).get("pipelines", [])
+    shares = [each["microbatches"] for each in pipelines]
+    if len(set(shares)) < 2:
+        raise Failed(f"shares {shares}: {out}")
+    if parts.milliseconds(out, "with shares of the microbatches") >= \
+            parts.milliseconds(out, "uniform"):
+        raise Failed(f"no faster than one mesh: {out}")
+    found = parts.exact_run(tools, name, options, batch)
+    identity.compare(found, parts.base_of(tools, name, batch))
+    tools.run("merakc", *common, f"--strategy={decided}", f"--for-rates={rates}",
+              f"--cluster={machine}", "-o", again)
+    parts.expect_same_programs(tools.path("out.plan"), again)
+    return " + ".join(map(str, shares))
+
+
+# What several pipelines cannot keeps one mesh, and is no error; so is what nobody
+# asked of them.
+ONE_MESH = [("gemm", ["--for-rates=1:4", "--mode=infer"]),
+            ("gemm", ["--for-rates=1:4", "--zero=1"]),
+            ("gemm", ["--for-rates=1:4", "--parts=off"]),
+            ("gemm", ["--for-rates=1:1.1"]), ("gemm", []),
+            ("spread", ["--for-rates=1:4", "--schedule=gpipe"])]
+
+
+def one_mesh_body(tools):
+    decided = tools.path("decided.json")
+    batch_norm = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                              "../data/batch-norm/model.onnx")
+    for model, options in [*((exact_models.path(name), options)
+                             for name, options in ONE_MESH),
+                           (batch_norm, ["--for-rates=1:4"])]:
+        tools.run("merakc", model, "-o", tools.path("out.plan"), "--mesh=dp=2",
+                  "--global-batch=8", f"--emit-strategy={decided}", *options)
+        with open(decided, encoding="utf-8") as file:
+            if "pipelines" in json.load(file):
+                raise Failed(f"pipelines of {model}, {options}")
+    return f"{len(ONE_MESH) + 1} of one mesh"
+
+
 # ------------------------------------------------------------------- refused
 
 REFUSED = [
@@ -199,6 +256,11 @@ def other_cases():
     for name, pipelines in (("alike", ALIKE), ("unlike", UNLIKE)):
         yield Case(f"sums {name}", lambda tools, name=name, pipelines=pipelines:
                    sums_body(pipelines, name == "alike", tools))
+    for name, mesh, rates in SHARES:
+        yield Case(f"shares {name} {mesh} {rates}",
+                   lambda tools, name=name, mesh=mesh, rates=rates:
+                   shares_body(name, mesh, rates, tools))
+    yield Case("shares of one mesh", one_mesh_body)
     yield Case("refused statistics", statistics_body)
     for number, (name, pipelines, options, sentences) in enumerate(REFUSED):
         yield Case(f"refused {number}",
