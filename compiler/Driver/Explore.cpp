@@ -30,7 +30,7 @@ constexpr double kAnyMemory = 1e18;
 
 // Points of a curve that are compiled to be simulated, at most; and plans that
 // are kept for a limit, of which few are compiled.
-constexpr size_t kPoints = 24, kWithin = 96;
+constexpr size_t kPoints = 32, kWithin = 96;
 
 // On more devices a limit is only the limit of one search: several of them take
 // too long to be what somebody expects who has not asked for them.

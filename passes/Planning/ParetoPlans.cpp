@@ -334,6 +334,7 @@ void ParetoSearch::run() {
       std::min(0.95, std::pow(least / std::max(bytes, least), 1.0 / kLimits));
   while (bytes * ratio > least)
     bytes = std::min(bytes * ratio, std::max(within(bytes * ratio), least));
+  refine();
   closeGaps();
   refine();
 }
@@ -392,15 +393,18 @@ std::vector<PlanCandidate> paretoPlans(PlanSearch &search, SearchPolicy policy,
   pareto.run();
   search.limitMemory(memoryBytes);
   std::vector<PlanCandidate> found = pareto.pool.take(most);
-  // What the usual search would compile is compared with the others in any
-  // case: prices tell them apart less surely than simulation.
+  addKnown(known, found);
+  return found;
+}
+
+void addKnown(const std::vector<PlanCandidate> &known,
+              std::vector<PlanCandidate> &found) {
   for (const PlanCandidate &candidate : known)
     if (std::none_of(found.begin(), found.end(), [&](const auto &other) {
           return costOf(other) == costOf(candidate) &&
                  other.degrees == candidate.degrees;
         }))
       found.push_back(candidate);
-  return found;
 }
 
 std::vector<PlanCandidate> mergedPlans(const std::vector<PlanCandidate> &some,

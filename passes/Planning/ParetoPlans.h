@@ -31,7 +31,12 @@ std::vector<PlanCandidate> paretoPlans(PlanSearch &search, SearchPolicy policy,
                                        const std::vector<PlanCandidate> &known,
                                        size_t most);
 
-// In the same way, of what two such searches found.
+// What the usual search would compile is compared with the others in any case:
+// prices tell them apart less surely than simulation.
+void addKnown(const std::vector<PlanCandidate> &known,
+              std::vector<PlanCandidate> &found);
+
+// As paretoPlans takes them, of what two such searches found.
 std::vector<PlanCandidate> mergedPlans(const std::vector<PlanCandidate> &some,
                                        const std::vector<PlanCandidate> &others,
                                        size_t most);

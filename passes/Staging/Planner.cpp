@@ -194,6 +194,7 @@ LogicalResult Planner::exploreBoth() {
   struct Half {
     std::unique_ptr<planning::PlanSearch> search;
     SearchResult found;
+    std::vector<planning::PlanCandidate> known; // to the usual search
   };
   std::vector<Half> halves;
   for (bool once : {true, false}) {
@@ -203,7 +204,8 @@ LogicalResult Planner::exploreBoth() {
     SearchResult own = std::exchange(found, {});
     if (succeeded(uniform)) {
       times.add(std::exchange(search->times, {}));
-      halves.push_back({std::exchange(search, nullptr), std::move(own)});
+      const std::vector<planning::PlanCandidate> known = own.finalists;
+      halves.push_back({std::exchange(search, nullptr), std::move(own), known});
     }
   }
   if (halves.empty())
@@ -229,6 +231,7 @@ LogicalResult Planner::exploreBoth() {
     }
     all.finalists =
         planning::mergedPlans(all.finalists, found.finalists, options.explores);
+    planning::addKnown(halves.front().known, all.finalists);
     all.parts.insert(all.parts.end(), found.parts.begin(), found.parts.end());
     all.priced += found.priced;
   }
