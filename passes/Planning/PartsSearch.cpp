@@ -1,5 +1,6 @@
 #include "passes/Planning/PartsSearch.h"
 
+#include "passes/Planning/MicrobatchLimit.h"
 #include "passes/Planning/StageMeshes.h"
 #include "passes/Planning/StageMix.h"
 #include "passes/Planning/SteadyTimes.h"
@@ -20,10 +21,8 @@ constexpr double kWorthSplitting = 0.05;
 // Mixes kept of each number of stages; mixes that are ordered and cut, plans
 // made quickly and in full.
 constexpr size_t kMixes = 6, kOrdered = 96, kQuick = 16, kFull = 4;
-// More stages than this are not looked at, nor more microbatches than so many
-// a stage.
+// More stages than this are not looked at.
 constexpr int kMostStages = 64;
-constexpr int64_t kMicrobatchesPerStage = 64;
 constexpr double kRough = 1.1; // quick prices may be off by so much
 
 bool hasUnlikeDevices(const costmodel::Cluster &cluster) {

@@ -1,7 +1,9 @@
 #include "passes/Planning/PipelineShares.h"
 
+#include "passes/Planning/MicrobatchLimit.h"
 #include "passes/Planning/PartsSearch.h"
 #include "passes/Planning/StageMeshes.h"
+#include "passes/Planning/StageNames.h"
 #include "passes/Planning/SteadyTimes.h"
 #include "passes/Planning/Submicrobatches.h"
 #include "passes/Stragglers/StageLayers.h"
@@ -19,8 +21,6 @@ namespace merak::planning {
 // and microbatches that are moved then.
 constexpr size_t kPlanned = 2;
 constexpr int kRounds = 4, kMoves = 32;
-// More microbatches than this many a stage bring nothing but launches.
-constexpr int64_t kMicrobatchesPerStage = 64;
 // Numbers of reductions that no stage's own replicas have (GradientReduction).
 constexpr int kPlaces = 1 << 20;
 // What another plan must gain to be worth moving layers for.
@@ -125,7 +125,7 @@ public:
   SharesSearch(const SearchInput &input, StageMeshes &meshes,
                const SharesQuestion &question)
       : input(input), meshes(meshes), question(question),
-        names(forwardNames(*input.graph)) {}
+        begins(beginNames(*input.graph, question.begin)) {}
 
   std::vector<SharedPlan> run(size_t most);
 
@@ -174,7 +174,7 @@ private:
   const SearchInput &input;
   StageMeshes &meshes;
   const SharesQuestion &question;
-  const std::vector<std::string> names;
+  const std::vector<std::string> begins; // the question's cuts
   std::map<Kind, std::optional<SteadyTimes>> known;
   std::map<std::vector<int64_t>, size_t> places; // of holders of a stage
   std::map<std::pair<Kind, int64_t>, std::optional<Planned>> planned;
@@ -219,16 +219,6 @@ std::optional<SteadyTimes> SharesSearch::timesOf(const PipelineShape &shape,
 
 // As a strategy names them.
 void SharesSearch::setCuts(PipelineStages &pipeline) const {
-  std::vector<std::string> begins;
-  int position = 0;
-  size_t part = 1;
-  for (size_t i = 0; i < input.graph->ops.size(); ++i)
-    if (input.graph->ops[i].phase == Phase::Forward &&
-        position++ == question.begin[part] &&
-        part + 1 < question.begin.size()) {
-      begins.push_back(names[i]);
-      ++part;
-    }
   const size_t stages = pipeline.stages.size();
   if (begins.size() + 1 == stages) {
     for (size_t s = 1; s < stages; ++s)

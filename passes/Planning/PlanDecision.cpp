@@ -3,6 +3,7 @@
 #include "passes/Planning/ActionOps.h"
 #include "passes/Planning/Boundaries.h"
 #include "passes/Planning/MarkRecompute.h"
+#include "passes/Planning/StageNames.h"
 #include "passes/Planning/Submicrobatches.h"
 
 #include <algorithm>
@@ -126,20 +127,16 @@ void Decider::takeStages(const StageModel &model, const PipelineShape &shape) {
   decision.stageOfOp.assign(graph.ops.size(), -1);
   decision.recompute.assign(graph.ops.size(), 0);
   const std::vector<char> recompute = decision.plan.recomputed(model, shape);
-  const std::vector<std::string> names = forwardNames(graph);
-  std::vector<std::string> begins;
   size_t position = 0, stage = 0;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     if (graph.ops[i].phase != Phase::Forward)
       continue;
-    if (static_cast<int>(position) == decision.plan.begin[stage + 1]) {
+    if (static_cast<int>(position) == decision.plan.begin[stage + 1])
       ++stage;
-      begins.push_back(names[i]);
-    }
     decision.stageOfOp[i] = static_cast<int>(stage);
     decision.recompute[i] = recompute[position++];
   }
-  decision.strategy.stageBegins = begins;
+  decision.strategy.stageBegins = beginNames(graph, decision.plan.begin);
   decision.chunks = decision.plan.schedule.chunks;
   if (input.pinned.lists)
     decision.schedule = input.pinned.lists;

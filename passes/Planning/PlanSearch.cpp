@@ -1,5 +1,6 @@
 #include "passes/Planning/PlanSearch.h"
 #include "passes/Planning/ContextTokens.h"
+#include "passes/Planning/MicrobatchLimit.h"
 #include "passes/Planning/StageMeshes.h"
 #include "passes/Planning/Submicrobatches.h"
 
@@ -9,9 +10,6 @@
 #include <optional>
 
 namespace merak::planning {
-
-// More microbatches than this many per stage bring nothing but launches.
-constexpr int64_t kMicrobatchesPerStage = 64;
 
 // Plans kept of the same degrees: as many as are written out and compared.
 constexpr size_t kFinalists = 4;

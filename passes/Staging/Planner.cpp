@@ -10,6 +10,7 @@
 #include "passes/Planning/PartsSearch.h"
 #include "passes/Planning/PlanSketch.h"
 #include "passes/Planning/StageMeshes.h"
+#include "passes/Planning/StageNames.h"
 #include "passes/Planning/Submicrobatches.h"
 #include "passes/Planning/TablePrices.h"
 #include "passes/Staging/DecisionReport.h"
@@ -414,17 +415,9 @@ LogicalResult Planner::takeStages() {
     input.pinned.lists = plan.schedule;
   input.pinned.chunks = plan.schedule.chunks;
   input.pinned.recompute = taken.recompute;
-  std::vector<std::string> begins;
-  const std::vector<std::string> names = planning::forwardNames(graph.graph);
-  int position = 0;
-  size_t part = 1;
-  for (size_t i = 0; i < graph.graph.ops.size(); ++i)
-    if (graph.graph.ops[i].phase == planning::Phase::Forward &&
-        position++ == plan.begin[part] && part + 1 < plan.begin.size()) {
-      begins.push_back(names[i]);
-      ++part;
-    }
-  if (!begins.empty())
+  if (const std::vector<std::string> begins =
+          planning::beginNames(graph.graph, plan.begin);
+      !begins.empty())
     input.pinned.stageBegins = begins;
   rebuild();
   std::vector<planning::PlanCandidate> again =
