@@ -301,15 +301,17 @@ LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
   return success();
 }
 
+// Asked for, whatever a search would take.
+static bool isOn(const std::optional<int64_t> &level) {
+  return level && *level != 0 && *level != planning::Strategy::kAuto;
+}
+
 // Where nothing that is asked for says otherwise: if the devices differ, or
 // their number is no power of two; of others one mesh is hardly beaten.
 FailureOr<bool> PlanStages::searchesParts(const PlannerOptions &planner) {
   if (again.picked)
     return false;
   const planning::Strategy &pinned = planner.pinned;
-  const auto isOn = [](const std::optional<int64_t> &level) {
-    return level && *level != 0 && *level != planning::Strategy::kAuto;
-  };
   const char *against = nullptr;
   auto refuse = [&](bool wrong, const char *what) {
     if (wrong && !against)
@@ -348,9 +350,6 @@ FailureOr<bool> PlanStages::searchesParts(const PlannerOptions &planner) {
 // refused.
 bool PlanStages::searchesShares(const PlannerOptions &planner) const {
   const planning::Strategy &pinned = planner.pinned;
-  const auto isOn = [](const std::optional<int64_t> &level) {
-    return level && *level != 0 && *level != planning::Strategy::kAuto;
-  };
   const bool isGiven =
       !pinned.pipelines.empty() || isOn(pinned.zero) || isOn(pinned.sequence) ||
       isOn(pinned.context) || !pinned.stored.empty() || !pinned.seams.empty() ||

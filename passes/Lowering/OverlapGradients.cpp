@@ -124,12 +124,15 @@ public:
           if (lowering::isOverHolders(program_, op))
             numbers.try_emplace(op, numbers.size());
     SmallVector<std::tuple<int64_t, int64_t, int64_t>> order;
-    for (auto &[call, reductions] : findReductions())
+    for (auto &[call, reductions] : findReductions()) {
+      SmallVector<Touched> touched;
+      for (auto op :
+           procedureOf(calls_[call]).getOps<plan::InstructionOpInterface>())
+        touched.emplace_back(op);
       for (const Reduction &reduction : reductions)
         if (auto number = numbers.find(reduction.op); number != numbers.end())
-          order.emplace_back(call,
-                             placeOf(reduction, procedureOf(calls_[call])),
-                             number->second);
+          order.emplace_back(call, placeOf(reduction, touched), number->second);
+    }
     llvm::sort(order);
     SmallVector<Ready> ready;
     for (size_t i = 0; i < order.size(); ++i) {
@@ -492,18 +495,17 @@ private:
         scatter.setStream(stream());
   }
 
-  // Behind how many instructions of a procedure it is ready.
-  int64_t placeOf(const Reduction &reduction, plan::ProcedureOp procedure) {
+  // Behind how many of these instructions it is ready.
+  static int64_t placeOf(const Reduction &reduction,
+                         ArrayRef<Touched> instructions) {
     SmallVector<Touched> own{Touched(reduction.op)};
     for (plan::InstructionOpInterface sum : reduction.sums)
       own.emplace_back(sum);
-    int64_t place = 0;
-    for (auto [index, op] :
-         llvm::enumerate(procedure.getOps<plan::InstructionOpInterface>()))
-      if (llvm::any_of(own, [&, touched = Touched(op)](const Touched &of) {
-            return touched.conflicts(of);
-          }))
-        place = static_cast<int64_t>(index) + 1;
+    auto place = static_cast<int64_t>(instructions.size());
+    while (place > 0 && llvm::none_of(own, [&](const Touched &of) {
+             return of.conflicts(instructions[size_t(place) - 1]);
+           }))
+      --place;
     return place;
   }
 
@@ -579,7 +581,7 @@ struct OverlapGradientsPass : impl::OverlapGradientsBase<OverlapGradientsPass> {
     }
     for (const auto &[axis, members] : together)
       if (const auto first = members.front()->heldSums();
-          llvm::any_of(members, [&](GradientOverlap *other) {
+          llvm::any_of(llvm::drop_begin(members), [&](GradientOverlap *other) {
             return other->heldSums() != first;
           }))
         for (GradientOverlap *member : members)

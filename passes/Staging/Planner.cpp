@@ -259,16 +259,16 @@ void Planner::convert(bool once) {
 // One mesh for all stages, then stages with meshes of their own, and replicas
 // as pipelines of their own.
 LogicalResult Planner::searchAll() {
-  const auto search = [&] {
+  const auto searchMesh = [&] {
     const LogicalResult searched = searchUniform();
     if (succeeded(searched) && options.explores > 0) {
-      explore(*this->search, found);
+      explore(*search, found);
       drawCurve(found.finalists);
     }
     return searched;
   };
   if (!options.parts) {
-    if (failed(search()))
+    if (failed(searchMesh()))
       return failure();
     searchShares();
     return success();
@@ -282,7 +282,7 @@ LogicalResult Planner::searchAll() {
       reasons.push_back(std::move(reason));
       return success();
     });
-    uniform = search();
+    uniform = searchMesh();
   }
   {
     planning::Stopwatch watch(times.parts);

@@ -110,14 +110,22 @@ def limited(tools, problem):
     return [f"--memory-limit={int(fullest * problem.tightness)}"]
 
 
-def solved(seed, most, shares, tools):
+# What was once faster than the chosen plan: of a price that another plan has, too,
+# and between two limits of memory that were searched.
+FOUND = {7: ["--mesh=pp=2,dp=2,tp=1", "--microbatch=4", "--schedule=auto",
+             "--recompute=none", "--tp-overlap=0"],
+         30: ["--mesh=pp=2,dp=2,tp=2", "--microbatch=1", "--schedule=auto",
+              "--recompute=auto", "--tp-overlap=0"]}
+
+
+def solved(seed, most, shares, tools, only=None):
     problem = Problem(seed)
     with open(tools.path("cluster.json"), "w", encoding="utf-8") as file:
         json.dump(problem.cluster, file)
     limit = limited(tools, problem)
     chosen = compiled(tools, problem, ["--tp-overlap=auto", *limit])
     best, how, fitting = None, None, 0
-    for options in problem.pinned(most):
+    for options in [only] if only else problem.pinned(most):
         found = compiled(tools, problem, [*options, *limit])
         if found is None:
             continue
@@ -150,6 +158,9 @@ def main():
     shares = {}
     cases = [Case(f"problem {seed}", functools.partial(solved, seed, plans, shares))
              for seed in range(problems)]
+    cases += [Case(f"found {seed}", functools.partial(solved, seed, plans, {},
+                                                      only=only))
+              for seed, only in FOUND.items()]
     code = harness.run_cases("best-plan", cases, args)
     if shares:
         ordered = sorted(shares.values())

@@ -158,6 +158,14 @@ def other_question(tools):
             raise Failed(f"a pipeline that is forbidden: {p['decisions']}")
     if found[0] != answer["curves"][0]["points"][0]["memory_bytes"]:
         raise Failed(f"{found} is not the smallest")
+    for more in ("--for-rates=1:3", "--parts=off"):
+        before = answer["question"]
+        compiled(tools, "gpt2-tiny", *options, more, f"--frontier={path}",
+                 "--pick=smallest")
+        with open(path, encoding="utf-8") as file:
+            answer = json.load(file)
+        if answer["question"] == before:
+            raise Failed(f"{more} has the answer of another question")
 
 
 def page(tools):

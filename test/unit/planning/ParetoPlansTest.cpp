@@ -165,5 +165,22 @@ TEST(ParetoPlans, MergedPlansAreThoseOfBothThatAreWorthHaving) {
   EXPECT_EQ(ends(few), ends(merged));
 }
 
+// Of one price: which of them is faster only their simulation says.
+TEST(ParetoPlans, PlansOfOnePriceDoNotBeatEachOther) {
+  Gpt gpt;
+  const PlanCandidate small = gpt.explore().front();
+  const auto like = [&](double time, double bytes) {
+    PlanCandidate other = small;
+    other.plan.cost.seconds *= time;
+    for (double &stage : other.plan.cost.memory)
+      stage *= bytes;
+    return other;
+  };
+  EXPECT_EQ(mergedPlans({small}, {like(1.001, 1.5)}, 10).size(), 2u);
+  EXPECT_EQ(mergedPlans({small}, {like(1.01, 1.5)}, 10).size(), 1u);
+  EXPECT_EQ(mergedPlans({small}, {like(1.01, 0.9)}, 10).size(), 2u);
+  EXPECT_EQ(mergedPlans({small}, {small}, 10).size(), 1u);
+}
+
 } // namespace
 } // namespace merak::planning
