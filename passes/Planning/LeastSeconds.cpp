@@ -62,7 +62,7 @@ LeastSeconds::LeastSeconds(const StageModel &model)
     // What W computes may run beside what B waits for.
     waited = std::max(all[0], links[0]) + std::max(all[1] + all[2], links[1]);
     if (problem.overlap == 0) {
-      const ActionTimes times = model.timesOf(0, n).times;
+      const ActionTimes &times = model.timesOfAll();
       waited = times.F + (problem.train ? times.B + times.W : 0);
     }
   } else {

@@ -145,6 +145,13 @@ const StageCost &priceOf(const StageModel &model, const PipelineShape &shape,
                : shape.modelOf(v, model).cost(begin, end, marks);
 }
 
+const StageCost &heldOf(const StageModel &model, const PipelineShape &shape,
+                        int v, int begin, int end, Marks marks,
+                        const StagePricer &price) {
+  return price ? price(model, shape, begin, end, marks)
+               : shape.modelOf(v, model).held(begin, end, marks);
+}
+
 SimulateOptions simulationOf(const StageModel &model,
                              const PipelineShape &shape, int chunks,
                              const std::vector<int> &begin,

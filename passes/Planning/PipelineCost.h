@@ -54,6 +54,10 @@ double exchangeSeconds(const PipelineShape &shape, int v,
 const StageCost &priceOf(const StageModel &model, const PipelineShape &shape,
                          int v, int begin, int end, Marks marks,
                          const StagePricer &price);
+// The same for who asks for bytes alone (StageModel::held).
+const StageCost &heldOf(const StageModel &model, const PipelineShape &shape,
+                        int v, int begin, int end, Marks marks,
+                        const StagePricer &price);
 
 // What the simulator needs of given cuts and marks, and the sums of `out` that
 // do not depend on a schedule.

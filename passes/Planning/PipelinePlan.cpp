@@ -333,8 +333,8 @@ private:
                    : options.recompute == "auto" ? fit(search, begin, v)
                                                  : byRatio(search, begin, v);
       if (fitting && shape.memoryOf(v) > 0 &&
-          bytesOf(priceOf(model, shape, v, begin[v], begin[v + 1], marks[v],
-                          options.price),
+          bytesOf(heldOf(model, shape, v, begin[v], begin[v + 1], marks[v],
+                         options.price),
                   search.lists, begin, v) > shape.memoryOf(v))
         return std::nullopt;
     }
@@ -361,8 +361,8 @@ private:
     // Chunks of one device share its memory evenly.
     double limit = shape.memoryOf(v) / search.schedule->chunks;
     auto bytes = [&](int level) {
-      return bytesOf(priceOf(model, shape, v, begin[v], begin[v + 1],
-                             {level, 0}, options.price),
+      return bytesOf(heldOf(model, shape, v, begin[v], begin[v + 1], {level, 0},
+                            options.price),
                      search.lists, begin, v);
     };
     if (bytes(0) <= limit)
@@ -387,9 +387,9 @@ private:
     Marks least;
     double leastBytes = bytes(0);
     auto consider = [&](Marks marks) {
-      double needed = bytesOf(priceOf(model, shape, v, begin[v], begin[v + 1],
-                                      marks, options.price),
-                              search.lists, begin, v);
+      double needed = bytesOf(
+          heldOf(model, shape, v, begin[v], begin[v + 1], marks, options.price),
+          search.lists, begin, v);
       if (needed < leastBytes) {
         leastBytes = needed;
         least = marks;
@@ -411,7 +411,7 @@ private:
   // Bytes of a stage whatever it recomputes.
   double fixedOf(const std::vector<int> &begin, int v) const {
     const StageCost &cost =
-        priceOf(model, shape, v, begin[v], begin[v + 1], {}, options.price);
+        heldOf(model, shape, v, begin[v], begin[v + 1], {}, options.price);
     return cost.parameterBytes + cost.gradientBytes + cost.stateBytes;
   }
 

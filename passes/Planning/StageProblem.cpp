@@ -58,6 +58,7 @@ StageModel::StageModel(const StageProblem &problem, const StageModel *like)
       findSlices();
     StageCost all;
     setTimes(0, count(), all);
+    allTimes = all.times;
     if (communication.back() > 0)
       exposed = all.communication / communication.back();
   }
@@ -322,9 +323,6 @@ void StageModel::setTimes(int begin, int end, StageCost &out) const {
   addMessages(begin, end, out);
   if (problem.overlap == 0)
     setSlack(begin, end, out);
-  if (begin == 0)
-    out.hiddenByWeights =
-        std::max(0.0, out.times.B + out.times.W - secondsOfLast(begin, end));
 }
 
 // Without submicrobatches: what is computed before the first collective.
@@ -425,8 +423,12 @@ const StageCost &StageModel::timesOf(int begin, int end) const {
     return timesOf(begin - behind, end - behind);
   auto [it, isNew] = knownTimes.try_emplace({begin, end});
   if (isNew) {
-    it->second.times = {0, 0, 0, 0, 0, 0};
-    setTimes(begin, end, it->second);
+    StageCost &out = it->second;
+    out.times = {0, 0, 0, 0, 0, 0};
+    setTimes(begin, end, out);
+    if (begin == 0)
+      out.hiddenByWeights =
+          std::max(0.0, out.times.B + out.times.W - secondsOfLast(begin, end));
   }
   return it->second;
 }
@@ -466,7 +468,8 @@ const StageCost &StageModel::parametersOn(int begin, int end) const {
   return out;
 }
 
-StageCost StageModel::compute(int begin, int end, Marks marks) const {
+StageCost StageModel::compute(int begin, int end, Marks marks,
+                              bool filled) const {
   StageCost out = parametersOn(begin, end);
   Need need = needOf(begin, end, marks, &out);
   const Kept sums = sumOf(need);
@@ -474,7 +477,7 @@ StageCost StageModel::compute(int begin, int end, Marks marks) const {
   out.recomputedBytes = sums.recomputedBytes;
   out.workspace = sums.workspace;
   out.times.R = sums.seconds;
-  if (problem.overlap > 0 && !submicrobatches.empty())
+  if (filled && hasWaits())
     fillWaits(begin, end, need, out);
   return out;
 }
@@ -486,18 +489,31 @@ size_t StageModel::Hash::operator()(const Key &key) const {
   return hash ^ hash >> 32;
 }
 
-const StageCost &StageModel::cost(int begin, int end, Marks marks) const {
-  Key key{begin, end, marks.level, std::clamp(marks.until, begin, end)};
-  if (auto it = known.find(key); it != known.end())
-    return it->second;
+const StageCost &StageModel::priced(int begin, int end, Marks marks,
+                                    bool filled) const {
+  const Key key{begin, end, marks.level, std::clamp(marks.until, begin, end)};
+  const auto [it, isNew] = known.try_emplace(key);
+  Priced &own = it->second; // stays where it is
+  if (!isNew && (own.filled || !filled))
+    return own.cost;
   const StageProblem::Repeats &of = problem.repeats;
-  if (of.count < 2 || begin < of.begin || end > of.end())
-    return known.emplace(key, compute(begin, end, marks)).first->second;
-  const auto [like, isNew] = alike.try_emplace(likeOf(begin, end, marks), key);
-  StageCost cost =
-      isNew ? compute(begin, end, marks)
-            : movedBy(begin - like->second.begin, known.at(like->second));
-  return known.emplace(key, std::move(cost)).first->second;
+  if (of.count > 1 && begin >= of.begin && end <= of.end()) {
+    const Key like =
+        alike.try_emplace(likeOf(begin, end, marks), key).first->second;
+    if (!(like == key)) {
+      own.cost = movedBy(
+          begin - like.begin,
+          priced(like.begin, like.end, Marks{like.level, like.until}, filled));
+      own.filled = known.at(like).filled;
+      return own.cost;
+    }
+  }
+  if (isNew)
+    own.cost = compute(begin, end, marks, filled);
+  else
+    fillWaits(begin, end, needOf(begin, end, marks, nullptr), own.cost);
+  own.filled = filled || !hasWaits();
+  return own.cost;
 }
 
 std::vector<std::pair<std::string, double>>

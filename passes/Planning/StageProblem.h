@@ -307,9 +307,18 @@ public:
 
   const StageProblem &problem;
   int count() const { return int(problem.ops.size()); }
-  const StageCost &cost(int begin, int end, Marks marks) const;
+  const StageCost &cost(int begin, int end, Marks marks) const {
+    return priced(begin, end, marks, /*filled=*/true);
+  }
+  // The same bytes; of its times the waits of backward actions may not be
+  // filled yet, which is most of the work where collectives are waited for.
+  const StageCost &held(int begin, int end, Marks marks) const {
+    return priced(begin, end, marks, /*filled=*/false);
+  }
   // What of it no recomputation changes: times without it, waits, slacks.
   const StageCost &timesOf(int begin, int end) const;
+  // Of all ops on one stage, F, B and W, where there are tasks.
+  const ActionTimes &timesOfAll() const { return allTimes; }
   // Whether actions take as long as SubmicrobatchTimes says.
   bool hasTasks() const { return !submicrobatches.empty(); }
   // What ops [begin, end) leave of a microbatch, and make again from that.
@@ -388,7 +397,11 @@ private:
   int nextUse(int tensor, int from) const; // op, count() if there is none
   double forwardWorkspace(int begin, int end, bool again, Marks marks) const;
   Kept sumOf(const Need &need) const;
-  StageCost compute(int begin, int end, Marks marks) const;
+  const StageCost &priced(int begin, int end, Marks marks, bool filled) const;
+  StageCost compute(int begin, int end, Marks marks, bool filled) const;
+  bool hasWaits() const {
+    return problem.overlap > 0 && !submicrobatches.empty();
+  }
   // By how many ops a stage is behind the first one that has the same ops, 0
   // where that is unknown; and what a stage has from there on.
   int behindFirst(int begin, int end) const;
@@ -432,6 +445,7 @@ private:
   std::vector<char> legal; // by position: no op is taken apart there
   std::vector<double> prefix, forward, backward, weight, communication;
   std::vector<double> update, clear, prologue;
+  ActionTimes allTimes;
   std::vector<std::shared_ptr<const SubmicrobatchTimes>>
       submicrobatches; // of F, B and W; empty: no overlap
   // Tasks of W that end in one gradient and that nothing else needs.
@@ -458,7 +472,11 @@ private:
   struct Hash {
     size_t operator()(const Key &key) const;
   };
-  mutable std::unordered_map<Key, StageCost, Hash> known;
+  struct Priced {
+    StageCost cost;
+    bool filled = false;
+  };
+  mutable std::unordered_map<Key, Priced, Hash> known;
   mutable std::unordered_map<std::string, Key> alike; // see likeOf
   // By range: timesOf(), and with its parameters.
   mutable std::map<std::pair<int, int>, StageCost> knownTimes, knownParameters;

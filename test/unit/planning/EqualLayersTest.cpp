@@ -134,7 +134,8 @@ void expectSame(const StageCost &a, const StageCost &b,
     expectNear(x[i], y[i], what + ", number " + std::to_string(i));
 }
 
-// What a model says of a stage does not depend on which it was asked first.
+// What a model says of a stage does not depend on which it was asked first, nor
+// on whether that was for its bytes alone.
 TEST(EqualLayers, StagesCostAsIfTheyWereLookedAtAlone) {
   test::GptOptions options;
   options.layers = 14;
@@ -163,6 +164,16 @@ TEST(EqualLayers, StagesCostAsIfTheyWereLookedAtAlone) {
       const Marks marks{pick(0, with.levels()), pick(begin, end)};
       const std::string what = techniques.str() + " " + std::to_string(begin) +
                                " to " + std::to_string(end);
+      if (pick(0, 1)) {
+        const StageCost &held = with.held(begin, end, marks),
+                        &cost = without.cost(begin, end, marks);
+        expectNear(held.keptBytes, cost.keptBytes, what);
+        expectNear(held.recomputedBytes, cost.recomputedBytes, what);
+        expectNear(held.workspace, cost.workspace, what);
+        expectNear(held.times.F, cost.times.F, what);
+      }
+      if (pick(0, 2) == 0)
+        continue; // asked for its bytes alone, or not at all
       expectSame(with.cost(begin, end, marks), without.cost(begin, end, marks),
                  what);
       const double weight = with.timesOf(begin, end).times.W;
