@@ -1,10 +1,11 @@
 // Reads cluster files. Every problem is found in one pass and named by its path
 // in the file: "links.inter.bandwidth: expected ..., found -3".
-#include "passes/CostModel/Cluster.h"
+#include "passes/CostModel/ClusterHosts.h"
 #include "passes/CostModel/ParseJson.h"
 #include "support/ReadFile.h"
 
 #include <algorithm>
+#include <cctype>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -37,6 +38,9 @@ constexpr Number kEfficiency{"a number above 0 and at most 1", true, 1};
 class ClusterReader {
 public:
   explicit ClusterReader(const std::string &file) : file(file) {}
+
+  // After reading: names by entry of `nodes`, empty where there is none.
+  const std::vector<std::string> &hostNames() const { return hosts; }
 
   Result<Cluster> read(const std::string &text) {
     const Result<Json> parsed = parseJson(text, file);
@@ -363,8 +367,9 @@ private:
         continue;
       }
       path += ".";
-      known(node, path, {"count", "kind", "devices", "kinds"});
+      known(node, path, {"count", "kind", "devices", "kinds", "host"});
       int64_t count = whole(node, path, "count", false, 1, kMostDevices);
+      readNodeHost(node, path, count);
       std::vector<int> kinds = kindsOf(node, path);
       devices += count * int64_t(kinds.size());
       counted = devices <= kMostDevices;
@@ -375,6 +380,44 @@ private:
         all.push_back(kinds);
     }
     flatten(all);
+    checkHosts();
+  }
+
+  // A name goes into a launcher's command, which a shell reads.
+  static bool isHostName(const std::string &name) {
+    return !name.empty() && name.size() <= 255 && name.front() != '-' &&
+           std::all_of(name.begin(), name.end(), [](unsigned char c) {
+             return std::isalnum(c) || c == '.' || c == '-' || c == '_';
+           });
+  }
+
+  void readNodeHost(const Json &node, const std::string &path, int64_t count) {
+    std::string &host = hosts.emplace_back();
+    const Json *value = field(node, path, "host", false);
+    if (!value)
+      return;
+    host = value->is_string() ? value->get<std::string>() : "";
+    if (!isHostName(host)) {
+      host = "?"; // none is missing
+      wrong(path + "host", "a name of letters, digits, \".\", \"-\" and \"_\"",
+            *value);
+    } else if (count > 1)
+      problem(
+          path + "host",
+          fmt::format("one name for {} nodes: give each an entry of its own",
+                      count));
+    else if (std::count(hosts.begin(), hosts.end(), host) > 1)
+      problem(path + "host",
+              fmt::format("\"{}\" is that of a node before", host));
+  }
+
+  void checkHosts() {
+    const bool some = std::any_of(hosts.begin(), hosts.end(),
+                                  [](const auto &h) { return !h.empty(); });
+    for (size_t i = 0; some && i < hosts.size(); ++i)
+      if (hosts[i].empty())
+        problem(fmt::format("nodes[{}].host", i),
+                "missing: other nodes have it");
   }
 
   std::vector<int> kindsOf(const Json &node, const std::string &path) {
@@ -526,7 +569,8 @@ private:
 
   std::string file;
   Cluster out;
-  bool counted = true; // the number of devices is known
+  std::vector<std::string> hosts; // by entry of `nodes`
+  bool counted = true;            // the number of devices is known
   Status status;
 };
 
@@ -537,12 +581,40 @@ Result<Cluster> parseCluster(const std::string &json,
   return ClusterReader(fileName).read(json);
 }
 
-Result<Cluster> readCluster(const std::string &path) {
+static Result<std::string> textOf(const std::string &path) {
   std::string text;
   if (const std::string why = readFile(path, text); !why.empty())
     return Status::error(
         fmt::format("cannot read the cluster file '{}': {}", path, why));
-  return parseCluster(text, path);
+  return text;
+}
+
+Result<Cluster> readCluster(const std::string &path) {
+  const Result<std::string> text = textOf(path);
+  return text ? parseCluster(*text, path) : text.status();
+}
+
+Result<ClusterHosts> parseClusterHosts(const std::string &json,
+                                       const std::string &fileName) {
+  ClusterReader reader(fileName);
+  Result<Cluster> cluster = reader.read(json);
+  if (!cluster)
+    return cluster.status();
+  ClusterHosts found{std::move(*cluster), {}};
+  for (int64_t i = 0; i < found.cluster.count; ++i) {
+    found.nodes.resize(size_t(found.cluster.node(i)) + 1);
+    ++found.nodes.back().devices;
+  }
+  // Where there are names, an entry is a node.
+  const std::vector<std::string> &names = reader.hostNames();
+  for (size_t n = 0; n < found.nodes.size() && n < names.size(); ++n)
+    found.nodes[n].host = names[n];
+  return found;
+}
+
+Result<ClusterHosts> readClusterHosts(const std::string &path) {
+  const Result<std::string> text = textOf(path);
+  return text ? parseClusterHosts(*text, path) : text.status();
 }
 
 } // namespace merak::costmodel

@@ -44,9 +44,9 @@ std::string usageProblem(const AgentOptions &options, const AgentRun &run) {
 }
 
 std::vector<std::string> argumentsOfRuns(const CLI::App &app, bool withPlans) {
-  static const std::set<std::string> own{"plan",       "--steps", "--load",
-                                         "--restarts", "--hosts", "--launcher",
-                                         "--ranks"};
+  static const std::set<std::string> own{
+      "plan",       "--steps", "--load",    "--restarts", "--hosts",
+      "--launcher", "--ranks", "--elastic", "--cluster"};
   std::vector<std::string> arguments;
   for (const CLI::Option *option : app.parse_order()) {
     const std::string name = option->get_name();

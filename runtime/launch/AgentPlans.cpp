@@ -62,7 +62,10 @@ const AgentPlans::Wish &AgentPlans::wishFor(const Lost &lost) {
   const std::vector<Host> left = without(hosts_, lost);
   wish.devices = std::min(slotsOf(left), int64_t(pool_.devices()));
   std::string nodes;
-  if (const std::string file = clusterFileOf(pool_.plans().front().plan.file);
+  const std::string &given = pool_.source().cluster;
+  if (const std::string file =
+          given.empty() ? clusterFileOf(pool_.plans().front().plan.file)
+                        : given;
       !file.empty() && pool_.prices().withoutNodes) {
     std::vector<int64_t> devices;
     std::set<size_t> without;
@@ -130,7 +133,8 @@ void AgentPlans::make(Making &making) const {
 
 Status AgentPlans::compile(const Wish &wish,
                            const std::atomic<bool> &stop) const {
-  PlanWish asked{elastic::Situation(size_t(wish.devices), 1), true, ""};
+  PlanWish asked{elastic::Situation(size_t(wish.devices), 1), true,
+                 pool_.source().cluster};
   if (!wish.cluster.empty()) {
     asked.cluster = wish.path + ".cluster.json";
     std::error_code error;

@@ -13,6 +13,12 @@
 
 namespace merak::runtime {
 
+// A node of a cluster file.
+struct MachineNode {
+  std::string host; // empty: the file does not say
+  int64_t devices = 0;
+};
+
 // What those say who know the cost model and the compiler.
 struct PlanPrices {
   // Seconds of a step if ranks take so many times as long as the plan's cluster
@@ -30,6 +36,11 @@ struct PlanPrices {
                                     const std::vector<int64_t> &devices,
                                     const std::set<size_t> &without)>
       withoutNodes;
+  // The nodes of a cluster file. Errors: it cannot be read, or the plan was not
+  // compiled for it.
+  std::function<Result<std::vector<MachineNode>>(const LoadedPlan &,
+                                                 const std::string &file)>
+      nodesOf;
 };
 
 // Where plans come from.
@@ -37,6 +48,9 @@ struct PlanSource {
   std::string folder;   // of those that are there; may be missing
   std::string made;     // folder for those that merakc makes
   std::string compiler; // that merakc; empty: none are made
+  // The cluster file that the first plan was compiled for; empty: as the plan
+  // calls it, which others may do elsewhere.
+  std::string cluster;
 };
 // As --plans and --compiler of a run say it, whose plan is `plan`: without
 // --plans those that were made for it before.

@@ -38,8 +38,8 @@ void addCopyOptions(CLI::App &app, RunCopiesOptions &options) {
   app.add_option("--copies", options.copies.hosts,
                  "with --restarts: so many other hosts keep a copy of what a "
                  "host alone has of the state, in memory; a run that is lost "
-                 "goes on from there")
-      ->check(CLI::Range(1, 64));
+                 "goes on from there (0: none)")
+      ->check(CLI::Range(0, 64));
   app.add_option("--copies-every", options.every,
                  "with --copies: made anew after every N steps (default: 10)")
       ->check(CLI::Range(int64_t(1), int64_t(1'000'000'000)));

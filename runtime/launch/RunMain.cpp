@@ -5,6 +5,7 @@
 #include "runtime/data/Npy.h"
 #include "runtime/launch/ChildProcess.h"
 #include "runtime/launch/CpuShare.h"
+#include "runtime/launch/ElasticChoice.h"
 #include "runtime/launch/IdleProbe.h"
 #include "runtime/launch/Replan.h"
 #include "runtime/launch/Resume.h"
@@ -591,15 +592,43 @@ Status run(RunOptions &options, const BackendFactory &factory,
 
 constexpr const char *kTool = "merak-run";
 
-AgentRun agentRun(const CLI::App &app, const RunOptions &options) {
+// With --elastic: the code to end with, if there is nothing to start.
+std::optional<int> beginElastic(const CLI::App &app, const PlanPrices &prices,
+                                RunOptions &options, ElasticChoice &choice) {
+  const auto plan = loadPlanToRun(options.plan, options.trustPlan);
+  if (!plan)
+    return exitCode(kTool, plan.status());
+  std::set<std::string> given;
+  for (const CLI::Option *option : app.parse_order())
+    given.insert(option->get_name());
+  Status problems;
+  if (const auto facts = elasticFacts(options, *plan, prices)) {
+    auto chosen = chooseElastic(*facts, given, options);
+    if (chosen)
+      choice = std::move(*chosen);
+    problems = chosen.status();
+  } else {
+    problems = facts.status();
+  }
+  if (problems.ok())
+    return std::nullopt;
+  (void)exitCode(kTool, problems);
+  return 2;
+}
+
+AgentRun agentRun(const CLI::App &app, const RunOptions &options,
+                  const ElasticChoice &elastic) {
   AgentRun run;
   run.arguments = argumentsOfRuns(app, /*withPlans=*/options.replan.isOn());
+  run.arguments.insert(run.arguments.end(), elastic.arguments.begin(),
+                       elastic.arguments.end());
   run.plan = options.plan;
   run.save = options.checkpoint.save.dir;
   run.load = options.checkpoint.load;
   run.log = options.log;
   run.source = sourceOfPlans(options.plan, options.replan.plans,
                              options.replan.compiler);
+  run.source.cluster = options.elastic.cluster;
   run.steps = options.steps;
   run.copies = options.copies.copies.hosts > 0;
   run.copiesEvery = options.copies.stepsBetween();
@@ -615,7 +644,8 @@ std::string agentProblem(const RunOptions &options, const AgentRun &run) {
           std::pair("--save-grads", options.saveGrads),
           std::pair("--out", options.out)})
       if (!value.empty())
-        return fmt::format("{} is of one run, --restarts of several", name);
+        return fmt::format("{} is of one run, --{} of several", name,
+                           options.elastic.on ? "elastic" : "restarts");
   if (options.agent.restarts > 0 && options.ranks == "env")
     return "--restarts starts ranks itself: give --launcher, not --ranks";
   return usageProblem(options.agent, run);
@@ -662,6 +692,10 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   } catch (const CLI::ParseError &error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  ElasticChoice elastic;
+  if (options.elastic.on && !options.plan.empty())
+    if (const auto code = beginElastic(app, prices, options, elastic))
+      return *code;
   if (const std::string problem = usageProblem(options); !problem.empty()) {
     complain(fmt::format("merak-run: error: {}", problem));
     return 2;
@@ -677,7 +711,7 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
     auto text = statusOf(options.status);
     return exitCode(kTool, text.ok() ? printLine(*text) : text.status());
   }
-  const AgentRun agent = agentRun(app, options);
+  const AgentRun agent = agentRun(app, options, elastic);
   if (const std::string problem = agentProblem(options, agent);
       !problem.empty()) {
     complain(fmt::format("merak-run: error: {}", problem));
@@ -697,6 +731,7 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
       (void)exitCode(kTool, status);
       return 2;
     }
+    tellNote(elastic.told, /*leads=*/true);
     return runAgent(agent, options.agent, prices);
   }
   options.beat = beatDescriptor();

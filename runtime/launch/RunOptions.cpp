@@ -75,6 +75,7 @@ void addRunOptions(CLI::App &app, RunOptions &options,
   app.add_option("--compiler", options.replan.compiler,
                  "with --replan and --hosts: the merakc that makes plans, or "
                  "off: none are made (default: the one beside this program)");
+  addElasticOptions(app, options.elastic);
   addAgentOptions(app, options.agent);
   addCopyOptions(app, options.copies);
   addCheckpointOptions(app, options.checkpoint, options.session);
@@ -104,6 +105,9 @@ void addRunOptions(CLI::App &app, RunOptions &options,
 }
 
 std::string usageProblem(const RunOptions &options) {
+  if (const std::string problem = usageProblem(options.elastic);
+      !problem.empty())
+    return problem;
   if (const std::string problem = usageProblem(options.checkpoint);
       !problem.empty())
     return problem;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/launch/AgentOptions.h"
+#include "runtime/launch/ElasticOptions.h"
 #include "runtime/launch/Replan.h"
 #include "runtime/launch/RunCopies.h"
 #include "runtime/launch/RunMain.h"
@@ -32,6 +33,7 @@ struct RunOptions {
   SessionOptions session;
   ReplanOptions replan;
   AgentOptions agent;
+  ElasticOptions elastic;
   RunCopiesOptions copies;
   int beat = -1; // see beatDescriptor
 };

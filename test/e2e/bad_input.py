@@ -263,6 +263,9 @@ def bad_cluster(tools):
                        ("[1]", r"expected a JSON object"),
                        ('{"devices": 1e300}', r"devices: expected a whole"),
                        ("\0\0", r"c\.json"),
+                       (json.dumps({"kinds": {}, "nodes": [
+                           {"kind": "a", "devices": 1, "host": "a;b"}]}),
+                        r"nodes\[0\]\.host: expected a name of letters"),
                        ('{"devices": 2, "devices": 3}', r"devices: .*twice")):
         path = write(tools, "c.json", text)
         refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
@@ -616,6 +619,41 @@ def rank_hangs(tools):
     return lost_rank(tools, "hang", r"rank 0\b.*(recv|send|all_reduce|waits)")
 
 
+def elastic(tools):
+    """--elastic of what cannot go on whatever happens, and of other clusters."""
+    kind = {"backend": "cpu", "flops": 5e10, "memory_bandwidth": 1e10}
+    link = {"bandwidth": 5e9, "latency": 5e-6}
+
+    def cluster(name, *nodes):
+        return write(tools, name, json.dumps(
+            {"kinds": {"a": kind}, "links": {"intra": link, "inter": link},
+             "nodes": [{"kind": "a", "devices": 2, **node} for node in nodes]}))
+
+    nodes = cluster("nodes.json", {}, {})
+    other = cluster("other.json", {"devices": 4})
+    few = cluster("few.json", {})
+    plan = good_plan(tools, f"--cluster={nodes}", "--mesh=pp=1,dp=4,tp=1")
+    run = ["merak-run", plan, f"--data={DATA}", "--elastic"]
+    for file, says in (
+            (nodes, r"nodes\.json\" has 2 nodes and does not say on which hosts"),
+            (other, r"compiled for another machine than \".*other\.json\""),
+            (few, r"few\.json\" has 2 devices, the plan is for 4")):
+        refuse(tools, *run, f"--cluster={file}", code=2,
+               says=[r"\A[^\n]*" + says + r"[^\n]*\n\Z"])
+    cluster("nodes.json", {"host": "a"}, {})
+    refuse(tools, *run, f"--cluster={nodes}", "--ranks=env", code=2,
+           says=[r"nodes\[1\]\.host: missing: other nodes have it"])
+    refuse(tools, "merak-run", plan, f"--cluster={nodes}", code=2,
+           says=[r"--cluster is for --elastic"])
+    refuse(tools, "merak-run", tools.path("no.plan"), "--elastic",
+           says=[r"no\.plan"])
+    infer = tools.path("infer.plan")
+    tools.run("merakc", MODEL, "-o", infer, "--mode=infer", "--global-batch=8")
+    return refuse(tools, "merak-run", infer, "--elastic", "--restarts=0", code=2,
+                  says=["does not train: --elastic is for training",
+                        "--restarts=0 does not"])
+
+
 def plan_of_another_device(tools):
     cluster = os.path.join(harness.ROOT, "samples/clusters/h200-8x8.json")
     gpus = good_plan(tools, f"--cluster={cluster}")
@@ -713,7 +751,7 @@ CASES = [plan_of_another_device, no_gpu, old_gpu, old_driver, small_gpu, no_nccl
          unbound_dimension, two_unsupported_ops, check_lists_all, mesh_needs_more,
          batch_does_not_divide, microbatch_does_not_divide,
          halves_of_one_sample, bucket_of_no_size, no_such_schedule,
-         bad_schedule_file, bad_cluster, precision, no_such_loss,
+         bad_schedule_file, bad_cluster, elastic, precision, no_such_loss,
          no_such_parameter, unwritable_output, broken_linker, foreign_folder,
          bad_options, stragglers, no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
          data_missing, data_too_short, data_out_of_range, data_not_npy, no_data,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs that are lost and started again by their agent (merak-run --restarts), on
-devices slower than this machine (MERAK_PACE), so that there is time to do it.
+"""Runs that are lost and started again by their agent (merak-run --restarts, or
+--elastic), on devices slower than this machine (MERAK_PACE), so that there is time to do it.
 
 lost       histories by seed: at random steps the run is killed, or stopped so that it
            does nothing more; it ends with the state and the losses of a run that nobody
@@ -26,6 +26,9 @@ full       a file system without room: before the first step, and later, which i
            while training goes on
 kept       copies go when the run is over, and stay where they are all that is left
 signals    to the agent are for the run; without its agent a run saves and ends
+elastic    --elastic --cluster=FILE and no other option: in one process, which is killed;
+           on the hosts that the file names, of which one is cut off. Sums of whole
+           numbers: the bits of a run that nobody disturbed, whatever was decided
 refused    what cannot be, in sentences
 """
 import contextlib
@@ -40,8 +43,10 @@ import sys
 import time
 
 import checkpoint
+import exact_models
 import harness
 import mpi
+import seams
 from harness import Case, Failed
 from migration import mpi_is_built
 
@@ -86,19 +91,21 @@ class Agent:
     """A run with an agent, whose log is read while it trains."""
 
     def __init__(self, tools, plan, *options, name="run", steps=STEPS, restarts=9,
-                 every=EVERY, prefix=(), save=True, data="synthetic"):
-        """`every` 0: saved at the end alone; `save` false: not even then."""
+                 every=EVERY, prefix=(), save=True, data="synthetic", log=None):
+        """`every` 0: saved at the end alone; `save` false: not even then. `restarts` 0:
+        the option is not given; `log`: where it lies without that."""
         self.saves, saves = save, []
         if save:
             saves = [f"--save={tools.path(name)}"]
         if save and every:
             saves.append(f"--save-every={every}")
         self.output = tools.path(name + ".out")
-        self.saved, self.log = tools.path(name), tools.path(name + ".jsonl")
+        self.saved, self.log = tools.path(name), log or tools.path(name + ".jsonl")
         self.error, self.furthest = tools.path(name + ".err"), 0
         command = tools.start(
             "merak-run", plan, f"--data={data}", f"--steps={steps}", "--threads=1",
-            *saves, f"--log={self.log}", f"--restarts={restarts}", *options)
+            *saves, *([] if log else [f"--log={self.log}"]),
+            *([f"--restarts={restarts}"] if restarts else []), *options)
         with (open(self.error, "w", encoding="utf-8") as file,
               open(self.output, "w", encoding="utf-8") as output):
             self.process = subprocess.Popen(
@@ -577,6 +584,107 @@ def hosts_body(tools):
             f"{again['step']}")
 
 
+# -------------------------------------------------------------------- elastic
+
+
+def elastic_plan(tools, nodes):
+    """A plan of four ranks whose sums are exact, the file of its cluster, which has
+    these nodes, and options of a run; what that leaves if nobody disturbs it."""
+    cluster = tools.path("c.json")
+    link = {"bandwidth": 5e9, "latency": 5e-6}
+    with open(cluster, "w", encoding="utf-8") as file:
+        json.dump({"kinds": {"k": {"backend": "cpu", "flops": 5e10,
+                                   "memory_bandwidth": 1e10}},
+                   "links": {"intra": link, "inter": link},
+                   "nodes": [{"kind": "k", **node} for node in nodes]}, file)
+    plan, data = tools.path("x.plan"), seams.write_data(tools, "wide")
+    # Weights stay, and the momentum sums whole numbers.
+    tools.run("merakc", exact_models.path("wide"), "-o", plan, "--mesh=pp=2,dp=2",
+              "--global-batch=8", "--optimizer=sgd:lr=0,momentum=1",
+              f"--cluster={cluster}")
+    return plan, data, ["--elastic", f"--cluster={cluster}"]
+
+
+def as_undisturbed(tools, run, plan, data, steps):
+    """Whichever plans it went on with."""
+    tools.run("merak-run", plan, f"--data={data}", f"--steps={steps}",
+              f"--save={tools.path('whole')}", f"--log={tools.path('whole.jsonl')}")
+    losses, wanted = ([(entry["step"], entry["loss"])
+                       for entry in harness.read_log(path) if "loss" in entry]
+                      for path in (run.log, tools.path("whole.jsonl")))
+    if losses != wanted:
+        raise Failed(f"other losses: {losses[:3]}, expected {wanted[:3]}")
+    bits = [{key: tensor.data.tobytes() for key, tensor in
+             harness.read_checkpoint(path)[0].items()}
+            for path in (run.saved, tools.path("whole"))]
+    if bits[0] != bits[1]:
+        raise Failed("another state than that of a run that nobody disturbed")
+
+
+def elastic_body(tools):
+    plan, data, elastic = elastic_plan(tools, [{"devices": 4}])
+    pace = pace_for(tools, plan, STEP)
+    os.makedirs(tools.path("h0"))
+    tools.extra.update(MERAK_PACE=pace, MERAK_COPIES=tools.path("h0"))
+    steps = 100
+    with agent(tools, plan, *elastic, restarts=0, every=0, steps=steps,
+               data=data) as run:
+        for number in range(2):
+            run.wait_for(lambda: newest_copy(tools) > 10 * number)
+            os.kill(run.wait_for(lambda: run.below("merak-run"))[0], signal.SIGKILL)
+            run.wait_for(lambda number=number: len(run.restarts()) > number)
+        said = run.end()
+    for sentence in ("note: --elastic: at most 1000 restarts; --replan=",
+                     "; --copies=1; ranks in one process", "(restart 2 of 1000)"):
+        if sentence not in said:
+            raise Failed(f"no '{sentence}': {harness.last_lines(said, 9)}")
+    if any(event["state"] != "copies" for event in run.restarts()):
+        raise Failed(f"went on with {run.restarts()}")
+    tools.extra.pop("MERAK_PACE")
+    as_undisturbed(tools, run, plan, data, steps)
+    return f"after steps {[event['step'] for event in run.restarts()]}"
+
+
+def elastic_hosts_body(tools):
+    plan, data, elastic = elastic_plan(
+        tools, [{"devices": 2, "host": "h0"}, {"devices": 1, "host": "h1"},
+                {"devices": 1, "host": "h2"}])
+    name, hosts, steps = f"re{os.getpid() % 10000}", mpi.HOSTS, 100
+    os.makedirs(tools.path("h0"))
+    # What mpirun has to know of these hosts it reads there, too.
+    tools.extra.update(
+        mpi.ROOT_ALLOWED, MERAK_PACE=pace_for(tools, plan, STEP),
+        MERAK_COPIES=tools.path("h0"), MERAK_SILENCE_SECONDS="6",
+        MERAK_WATCHDOG_SECONDS="60", MERAK_LOOK_SECONDS="600",
+        OMPI_MCA_plm_rsh_agent=f"{hosts} agent {name}", OMPI_MCA_btl="tcp,self,vader",
+        OMPI_MCA_btl_tcp_if_include="veth0", OMPI_MCA_oob_tcp_if_include="veth0",
+        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
+    try:
+        subprocess.run([hosts, "up", name, "3"], check=True, capture_output=True)
+        with agent(tools, plan, *elastic, restarts=0, every=0, steps=steps, data=data,
+                   log=tools.path("x.run.jsonl"),
+                   prefix=[hosts, "exec", name, "h0"]) as run:
+            run.wait_for(lambda: newest_copy(tools) >= 10)
+            # A busy machine may have lost it already.
+            run.wait_for(lambda: not run.restarts() or run.restarts()[-1]["ranks"] == 4)
+            before = len(run.restarts())
+            subprocess.run([hosts, "link", name, "h2", "down"], check=True)
+            run.wait_for(lambda: len(run.restarts()) > before)
+            said = run.end()
+    finally:
+        subprocess.run([hosts, "down", name], check=False, capture_output=True)
+    for sentence in (f'log "{run.log}"', "ranks on h0:2,h1:1,h2:1 by \"mpirun "):
+        if sentence not in said:
+            raise Failed(f"no '{sentence}': {harness.last_lines(said, 9)}")
+    event = run.restarts()[before]
+    if (event["lost"] != ["h2"] or event["state"] != "copies"
+            or not event["plan"].endswith("/x.plans/hosts-3-ranks-nodes-0-1.plan")):
+        raise Failed(f"went on with {event}: {harness.last_lines(said)}")
+    tools.extra.pop("MERAK_PACE")
+    as_undisturbed(tools, run, plan, data, steps)
+    return f"{event['ranks']} ranks after step {event['step']}"
+
+
 # ------------------------------------------------------------------ what else
 
 
@@ -712,7 +820,16 @@ def refused_body(tools):
             ([save, "--plans=x"], "for --replan and --hosts"),
             ([save, "--copies=1"], "--copies is for --restarts"),
             ([save, "--restarts=2", "--copies-every=3"], "--copies-every is for"),
-            ([save, "--restarts=2", "--copies=0"], "--copies: Value 0 not in"),
+            (["--restarts=2", "--copies=0"], "give --save"),
+            ([save, "--restarts=2", "--copies=65"], "--copies: Value 65 not in"),
+            (["--cluster=c.json"], "--cluster is for --elastic"),
+            (["--elastic", "--ranks=env"], "--elastic starts ranks itself"),
+            (["--elastic", "--restarts=0"], "--restarts=0 does not"),
+            (["--elastic", "--copies=0"], "or from checkpoints: give --save"),
+            (["--elastic", "--trace=t.json"], "--trace is of one run, --elastic"),
+            (["--elastic", "--launcher=x {hosts}"], "give --hosts"),
+            (["--elastic", "--cluster=nowhere.json"],
+             "cannot read the cluster file 'nowhere.json'"),
             ([save, "--restarts=2", "--copies=-1"], "--copies: Value -1 not in"),
             ([save, "--restarts=2", "--copies=x"], "--copies"),
             ([save, "--restarts=2", "--copies=1", "--copies-every=0"],
@@ -742,7 +859,12 @@ def refused_body(tools):
                      "--launcher=false {hosts}", "--hosts=a:2", expect=1)[1]
     if "starts a process on none of a" not in said:
         raise Failed(said)
-    return "20 sentences"
+    elastic = ["--data=synthetic", "--elastic"]
+    tools.extra["PATH"] = "/nowhere"
+    said = tools.run("merak-run", plan, *elastic, "--hosts=a:1,b:1", expect=2)[1]
+    if "by mpirun, which is not there" not in said or said.count("\n") != 1:
+        raise Failed(said)
+    return "30 sentences"
 
 
 def cases(everything, with_mpi, why_no_hosts):
@@ -770,6 +892,9 @@ def cases(everything, with_mpi, why_no_hosts):
                        ("status", status_body),
                        *([("status copies", copies_status_body)] if with_mpi else []),
                        ("first", first_body), ("signals", signals_body),
+                       ("elastic", elastic_body),
+                       *([("elastic hosts", elastic_hosts_body)]
+                         if with_mpi and not why_no_hosts else []),
                        ("refused", refused_body)]:
         yield Case(name, body)
 

@@ -1,4 +1,5 @@
 // merak-run: executes a plan. The work is in runtime/launch.
+#include "passes/CostModel/ClusterHosts.h"
 #include "passes/CostModel/ClusterNodes.h"
 #include "passes/CostModel/PlanCosts.h"
 #include "runtime/launch/RunMain.h"
@@ -105,6 +106,19 @@ int main(int argc, char **argv) {
       return cluster.status();
     const auto left = costmodel::withoutNodes(*cluster, devices, without);
     return left ? left->toJson() : std::string();
+  };
+  prices.nodesOf =
+      [](const LoadedPlan &plan,
+         const std::string &file) -> Result<std::vector<runtime::MachineNode>> {
+    auto hosts = costmodel::readClusterHosts(file);
+    if (!hosts)
+      return hosts.status();
+    MERAK_RETURN_IF_ERROR(costmodel::checkPlannedFor(
+        plan, runtime::devicesOf(plan.file), hosts->cluster, file));
+    std::vector<runtime::MachineNode> nodes;
+    for (const auto &[host, devices] : hosts->nodes)
+      nodes.push_back({host, devices});
+    return nodes;
   };
   return runtime::runMain(argc, argv, deviceBackends(), clusterLinks,
                           deviceWorlds(), deviceVersions, expected, predicted,
