@@ -306,12 +306,22 @@ private:
       std::string why = whyAnotherPlan(hosts.lost(), plan);
       if (why.empty() || (saves() && !saved(child)))
         continue;
+      learnRates(plan);
       end(child);
       lost_ = hosts.lost();
       why_ = std::move(why);
       return std::nullopt;
     }
+    learnRates(plan);
     return after(*child.ended(), ends, cause, from);
+  }
+
+  // Who was slow in the run that is over now.
+  void learnRates(const ChosenPlan &plan) {
+    const std::optional<LogEnd> log = endOfLog(run_.log);
+    if (plans_ && log &&
+        (why_.empty() ? log->restart.is_null() : log->isOf(restart(plan))))
+      plans_->measured(lost_, log->rates);
   }
 
   // A plan for these hosts is better than the one that runs; empty: none is,

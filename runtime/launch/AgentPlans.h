@@ -6,9 +6,11 @@
 //                         │
 //                        yes ─► the run starts, one is made beside it ─► judged
 //
-// It is for their number of devices. If the first plan is for a cluster file
-// whose first nodes have as many devices as the hosts, in their order, it is
-// for that cluster without the nodes of hosts that are lost.
+// It is for their number of devices, at the rates that the last run measured
+// of them; one that would leave a slow device out, which ranks that are
+// processes cannot, is made for healthy ones. If the first plan is for a
+// cluster file whose first nodes have as many devices as the hosts, in their
+// order, it is for that cluster without the nodes of hosts that are lost.
 #pragma once
 
 #include "runtime/launch/Hosts.h"
@@ -35,6 +37,9 @@ public:
   // Takes the plans of the pool's folder; returns why some are not considered.
   std::vector<std::string> readFolder() { return pool_.readFolder(); }
 
+  // Rates of devices (1: normal, else how many times as long it takes), which a
+  // run on the hosts that were left without `lost` has measured.
+  void measured(const Lost &lost, const std::vector<double> &rates);
   // The fastest that has a place on the hosts that are left.
   Result<ChosenPlan> choose(const Lost &lost) const;
   // Whether one is to be made for the hosts that are left: there is none for
@@ -51,7 +56,8 @@ public:
 
 private:
   struct Wish {
-    int64_t devices = 0;
+    elastic::Situation devices;
+    std::string base;    // of the plans for these hosts, without their rates
     std::string path;    // of the plan
     std::string cluster; // a cluster file's text; empty: the first plan's
   };
@@ -60,15 +66,19 @@ private:
     Wish wish;
     std::atomic<bool> stop{false}, done{false};
     Status status;
+    std::string path; // of what was made
     double seconds = 0;
     std::thread thread;
   };
   const Wish &wishFor(const Lost &lost);
+  elastic::Situation ratesLeft(const Lost &lost) const;
   void make(Making &making) const;
+  Status makeOne(const Wish &wish, const std::atomic<bool> &stop) const;
   Status compile(const Wish &wish, const std::atomic<bool> &stop) const;
 
   PlanPool pool_;
   std::vector<Host> hosts_;
+  elastic::Situation rates_; // by place of all hosts
   std::map<Lost, Wish> wishes_;
   std::map<std::string, double> seconds_; // of plans that nobody has yet
   std::set<std::string> inVain_;          // plans

@@ -12,10 +12,12 @@
 namespace merak::runtime {
 namespace {
 
-// Open MPI notices a host that does not answer after 20 seconds, not minutes.
+// Open MPI is to notice a host that does not answer before the ranks do
+// (MERAK_SILENCE_SECONDS): what it sends to end them there would otherwise be
+// repeated for minutes, and no probe tells it then.
 constexpr const char *kMpirun =
-    "mpirun -np {ranks} --host {hosts} --mca oob_tcp_keepalive_time 10 "
-    "--mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 5";
+    "mpirun -np {ranks} --host {hosts} --mca oob_tcp_keepalive_time 2 "
+    "--mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3";
 
 bool isOnPath(const std::string &program) {
   const char *path = std::getenv("PATH");

@@ -212,10 +212,14 @@ Status PlanPool::checkSame(const LoadedPlan &plan) const {
   return problems;
 }
 
+bool PlanPool::has(const std::string &path) const {
+  return std::any_of(plans_.begin(), plans_.end(),
+                     [&](const PooledPlan &plan) { return plan.path == path; });
+}
+
 Status PlanPool::add(const std::string &path) {
-  for (const PooledPlan &known : plans_)
-    if (known.path == path)
-      return {};
+  if (has(path))
+    return {};
   auto plan = loadNext(path, trust_, prices_);
   if (!plan)
     return plan.status();

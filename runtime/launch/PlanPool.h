@@ -114,6 +114,7 @@ public:
                  const std::atomic<bool> &stop) const;
   // Errors: it cannot be read, or is no plan to go on with.
   Status add(const std::string &path);
+  bool has(const std::string &path) const;
   // They stay where they are.
   const std::list<PooledPlan> &plans() const { return plans_; }
   const PlanPrices &prices() const { return prices_; }

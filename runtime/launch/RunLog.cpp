@@ -140,6 +140,19 @@ double LogEnd::stepSeconds() const {
   return sorted[window / 2];
 }
 
+static std::vector<double> ratesOf(const nlohmann::ordered_json &step) {
+  std::vector<double> rates;
+  const auto slow = step.value("slow", nlohmann::ordered_json::object());
+  for (const auto &rate : step["rates"]) {
+    const bool isSlow = slow.contains(std::to_string(rates.size()));
+    rates.push_back(
+        isSlow && rate.is_number()
+            ? std::max(1.01, std::round(rate.get<double>() * 100) / 100)
+            : 1);
+  }
+  return rates;
+}
+
 std::optional<LogEnd> endOfLog(const std::string &path) {
   std::ifstream file(path, std::ios::binary);
   std::optional<LogEnd> end;
@@ -154,7 +167,10 @@ std::optional<LogEnd> endOfLog(const std::string &path) {
     if (json.contains("restart")) {
       end->restart = json["restart"];
       end->seconds = 0;
+      end->rates.clear();
     }
+    if (json.contains("rates") && json["rates"].is_array())
+      end->rates = ratesOf(json);
     if (json.contains("restart") || json.contains("replan"))
       end->last.clear();
     else if (json.contains("seconds") && json["seconds"].is_number()) {

@@ -49,6 +49,9 @@ struct LogEnd {
   nlohmann::ordered_json restart; // null: the first time
   double seconds = 0;             // of all steps
   std::vector<double> last;       // of the last ones, under one plan
+  // By device, as measured the last time: 1 for normal ones, else how many
+  // times as long it takes; empty: not measured.
+  std::vector<double> rates;
   bool isOf(const nlohmann::ordered_json &restart) const;
   // The median of the last five; 0: there are fewer.
   double stepSeconds() const;

@@ -9,6 +9,7 @@ beside    a plan has a place: the run starts at once, a faster one is made besid
           taken; the host comes back
 copies    the same without a disk, from copies in memory
 cluster   unlike nodes: the plan is for those that are left
+rates     so it is for those of them that are slow
 given     --plans: what is there is chosen, and made if nothing has a place
 none      without a compiler, and with one that fails
 signals   while a plan is made, before the run and beside it
@@ -16,6 +17,7 @@ signals   while a plan is made, before the run and beside it
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -28,6 +30,7 @@ from harness import Case, Failed
 from migration import mpi_is_built
 
 STEPS = 200
+SLOW = 2  # times as long
 HOSTS = "h0:2,h1:1,h2:1"
 
 LAUNCH = """#!/bin/sh
@@ -190,6 +193,28 @@ def cluster_body(tools):
     return f"{event['ranks']} ranks"
 
 
+def rates_body(tools):
+    options = on_hosts(tools)
+    plan = four_ranks(tools)
+    # The second device of the first host, from then on.
+    tools.extra["MERAK_SLOW"] = f"1:{SLOW}:10:100000"
+    with restarts.agent(tools, plan, *options, "--rates=1", steps=STEPS) as run:
+        run.wait_for(lambda: any("1" in entry.get("slow", {})
+                                 and entry["rates"][1] > 0.8 * SLOW
+                                 for entry in run.lines()[-3:]))
+        event = lost(run, tools, step=run.steps()[-1])
+        if event["lost"] != ["h2"] or not 0 < event["ranks"] <= 3:
+            raise Failed(f"went on with {event}: {harness.last_lines(run.told())}")
+        # Others may be slow besides, on this machine.
+        found = re.search(r"/x\.plans/hosts-3-ranks-rates-.*\b1x(\d+\.?\d*).*\.plan$",
+                          event["plan"])
+        if not found or float(found.group(1)) < 0.6 * SLOW:
+            raise Failed(f"went on with {event}: {harness.last_lines(run.told())}")
+        run.end()
+    restarts.as_replayed(tools, run, plan, STEPS)
+    return os.path.basename(event["plan"])
+
+
 def given_body(tools):
     options = on_hosts(tools)
     plan = four_ranks(tools)
@@ -275,7 +300,7 @@ def main():
     args = harness.parser(__doc__).parse_args()
     if not shutil.which("mpirun") or not mpi_is_built(args.bin_dir):
         return harness.nothing_to_test("agent-plans", "there is no MPI")
-    names = ["made", "beside", "copies", "cluster", "given", "none", "signals"]
+    names = ["made", "beside", "copies", "cluster", "rates", "given", "none", "signals"]
     return harness.run_cases(
         "agent-plans", [Case(name, globals()[name + "_body"]) for name in names], args)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs that are lost and started again by their agent (merak-run --restarts, or
---elastic), on devices slower than this machine (MERAK_PACE), so that there is time to do it.
+--elastic), on devices slower than this machine (MERAK_PACE), so that there is time for it.
 
 lost       histories by seed: at random steps the run is killed, or stopped so that it
            does nothing more; it ends with the state and the losses of a run that nobody
@@ -654,8 +654,8 @@ def elastic_hosts_body(tools):
     # What mpirun has to know of these hosts it reads there, too.
     tools.extra.update(
         mpi.ROOT_ALLOWED, MERAK_PACE=pace_for(tools, plan, STEP),
-        MERAK_COPIES=tools.path("h0"), MERAK_SILENCE_SECONDS="6",
-        MERAK_WATCHDOG_SECONDS="60", MERAK_LOOK_SECONDS="600",
+        MERAK_COPIES=tools.path("h0"), MERAK_WATCHDOG_SECONDS="60",
+        MERAK_LOOK_SECONDS="600",
         OMPI_MCA_plm_rsh_agent=f"{hosts} agent {name}", OMPI_MCA_btl="tcp,self,vader",
         OMPI_MCA_btl_tcp_if_include="veth0", OMPI_MCA_oob_tcp_if_include="veth0",
         OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
@@ -678,7 +678,7 @@ def elastic_hosts_body(tools):
             raise Failed(f"no '{sentence}': {harness.last_lines(said, 9)}")
     event = run.restarts()[before]
     if (event["lost"] != ["h2"] or event["state"] != "copies"
-            or not event["plan"].endswith("/x.plans/hosts-3-ranks-nodes-0-1.plan")):
+            or "/x.plans/hosts-3-ranks-nodes-0-1" not in event["plan"]):
         raise Failed(f"went on with {event}: {harness.last_lines(said)}")
     tools.extra.pop("MERAK_PACE")
     as_undisturbed(tools, run, plan, data, steps)

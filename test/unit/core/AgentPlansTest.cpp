@@ -25,8 +25,11 @@ protected:
     std::ofstream(path("merakc")) << fmt::format(
         "#!/bin/sh\n"
         "echo \"$@\" >>{0}/asked\n"
-        "for last; do :; done\n"
-        "cp -r \"{0}/for-${{last#--devices=}}\" \"$4\" 2>/dev/null || {{\n"
+        "for word; do case $word in\n"
+        "  --devices=*) count=${{word#--devices=}} ;;\n"
+        "  --for-rates=*) rated=-rated ;;\n"
+        "esac; done\n"
+        "cp -r \"{0}/for-$count$rated\" \"$4\" 2>/dev/null || {{\n"
         "  echo no such plan; exit 1; }}\n",
         folder_.string());
     fs::permissions(path("merakc"), fs::perms::owner_all);
@@ -34,12 +37,23 @@ protected:
                              const std::vector<double> &) -> Result<double> {
       return 1.0 / plan.file.ranks_size();
     };
+    prices_.healthyCluster = [](const LoadedPlan &,
+                                const std::vector<double> &) {
+      return Result<std::string>(std::string());
+    };
   }
   void TearDown() override { fs::remove_all(folder_); }
 
   std::string path(const std::string &name) const { return folder_ / name; }
-  std::string save(const std::string &name, int64_t dp) const {
+  // `rates`: it is for these; `devices`: of its ranks.
+  std::string save(const std::string &name, int64_t dp,
+                   const std::string &rates = "",
+                   const std::vector<int> &devices = {}) const {
     LoadedPlan plan = dataParallelPlan(dp, 1, 12);
+    if (!rates.empty())
+      plan.file.add_options("--for-rates=" + rates);
+    for (int device : devices)
+      plan.file.add_devices(device);
     plan.file.add_options("--mesh=dp=4");
     plan.file.add_options("--cluster=c.json");
     for (size_t i = 0; i < plan.programs.size(); ++i)
@@ -139,6 +153,77 @@ TEST_F(AgentPlansTest, UnlikeNodesHavePlansOfTheirOwn) {
   EXPECT_NE(asked().find("--cluster=" + made + ".cluster.json --devices=3\n"),
             std::string::npos)
       << asked();
+}
+
+// Those of the run before, of the devices that are left.
+TEST_F(AgentPlansTest, OneIsMadeForTheRatesOfThoseThatAreLeft) {
+  AgentPlans all = plans();
+  save("for-3", 3);
+  save("for-3-rated", 3, "2:2.5");
+  all.measured({}, {1, 1, 2.5, 1}); // b's
+  ASSERT_TRUE(all.lacks({"c"}));
+  all.make({"c"});
+  EXPECT_TRUE(made(all).ok());
+  EXPECT_NE(asked().find("--devices=3 --for-rates=2:2.5\n"), std::string::npos)
+      << asked();
+  const std::string rated = path("x.plans/hosts-3-ranks-rates-2x2.5.plan");
+  EXPECT_EQ(all.choose({"c"})->path, rated);
+  EXPECT_FALSE(all.lacks({"c"}));
+  all.measured({"c"}, {1, 1, 2.6});
+  EXPECT_FALSE(all.lacks({"c"})) << "about the same";
+  // Without the slow one they are healthy.
+  EXPECT_TRUE(all.lacks({"b"}));
+  all.make({"b"});
+  EXPECT_TRUE(made(all).ok());
+  EXPECT_TRUE(std::filesystem::exists(path("x.plans/hosts-3-ranks.plan")));
+
+  // What is compared is the time at these rates.
+  prices_.stepSeconds = [](const LoadedPlan &,
+                           const std::vector<double> &rates) -> Result<double> {
+    EXPECT_EQ(rates, (std::vector<double>{3, 1, 1}));
+    return 1.0;
+  };
+  AgentPlans next = plans();
+  EXPECT_TRUE(next.readFolder().empty());
+  next.measured({"c"}, {3, 1, 1}); // a's first, of a run without c
+  EXPECT_TRUE(next.lacks({"b"})) << "for other rates, and for none";
+  EXPECT_TRUE(next.choose({"b"}).ok());
+}
+
+TEST_F(AgentPlansTest, NoSlowDeviceIsLeftOut) {
+  AgentPlans all = plans();
+  save("for-3", 2, "", {0, 2}); // two of healthy ones are any two
+  save("for-3-rated", 2, "1:9", {0, 2});
+  all.measured({}, {1, 9, 1, 1});
+  all.make({"c"});
+  EXPECT_TRUE(made(all).ok());
+  EXPECT_EQ(all.choose({"c"})->path, path("x.plans/hosts-3-ranks.plan"));
+  EXPECT_FALSE(all.lacks({"c"})) << "once is enough";
+  // Nor by one that lies there, which is made once.
+  std::ofstream(path("asked")).flush();
+  AgentPlans alone = plans();
+  std::filesystem::remove_all(path("x.plans/hosts-3-ranks.plan"));
+  EXPECT_TRUE(alone.readFolder().empty());
+  alone.measured({}, {1, 9, 1, 1});
+  EXPECT_FALSE(alone.choose({"c"}).ok());
+  ASSERT_TRUE(alone.lacks({"c"}));
+  alone.make({"c"});
+  EXPECT_TRUE(made(alone).ok());
+  EXPECT_EQ(alone.choose({"c"})->path, path("x.plans/hosts-3-ranks.plan"));
+  EXPECT_EQ(asked().find("--for-rates"), std::string::npos) << asked();
+  AgentPlans next = plans();
+  EXPECT_TRUE(next.readFolder().empty());
+  next.measured({}, {1, 9, 1, 1});
+  EXPECT_EQ(next.choose({"c"})->path, path("x.plans/hosts-3-ranks.plan"));
+  // Beside the healthy one another one is not made again.
+  std::ofstream(path("asked")).flush();
+  next.measured({}, {1, 1, 9, 1});
+  ASSERT_TRUE(next.lacks({"c"}));
+  next.make({"c"});
+  EXPECT_NE(made(next).str().find("leaves slow devices out"),
+            std::string::npos);
+  EXPECT_FALSE(next.lacks({"c"}));
+  EXPECT_EQ(asked().find("--devices=3\n"), std::string::npos) << asked();
 }
 
 TEST_F(AgentPlansTest, WhatIsMadeIsGivenUp) {

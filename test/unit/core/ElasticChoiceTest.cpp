@@ -18,7 +18,9 @@ protected:
     options = {};
     app = std::make_unique<CLI::App>();
     addRunOptions(*app, options, {{"cpu", nullptr}, {"cuda", nullptr}});
-    app->parse("out/x.plan --arena=packed --elastic " + line);
+    const bool isGiven = line.find("--arena") != std::string::npos;
+    app->parse((isGiven ? "" : "--arena=packed ") +
+               ("out/x.plan --elastic " + line));
     std::set<std::string> given;
     for (const CLI::Option *option : app->parse_order())
       given.insert(option->get_name());
@@ -81,8 +83,8 @@ TEST_F(ElasticChoiceTest, HostsOfTheCluster) {
   EXPECT_EQ(choose("--cluster=c.json"),
             "--elastic: at most 1000 restarts; --replan=auto; --copies=1; log "
             "\"out/x.run.jsonl\"; ranks on a:2,b:1 by \"mpirun -np {ranks} "
-            "--host {hosts} --mca oob_tcp_keepalive_time 10 --mca "
-            "oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 5 "
+            "--host {hosts} --mca oob_tcp_keepalive_time 2 --mca "
+            "oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3 "
             "-x MERAK_A -x MERAK_B\"");
   EXPECT_EQ(options.agent.hosts, "a:2,b:1");
   EXPECT_EQ(forRuns(), "--replan=auto --copies=1 --log=out/x.run.jsonl");

@@ -208,6 +208,24 @@ TEST(RunLog, SaysHowFarARunCameAndHowFastItIs) {
   EXPECT_EQ(endOfLog(path)->seconds, 15);
 }
 
+// What is normal is 1, whatever a look measured.
+TEST(RunLog, SaysWhoWasSlow) {
+  const std::string path = temporaryFolder() + "/log.jsonl";
+  const auto write = [&](const std::string &text) {
+    std::ofstream(path, std::ios::app) << text;
+  };
+  write("{\"step\":1,\"seconds\":9,\"rates\":[1.1,2.954,null],"
+        "\"slow\":{\"1\":{\"pace\":\"severe\",\"since\":1},"
+        "\"2\":{\"pace\":\"mild\",\"since\":1}}}\n");
+  EXPECT_EQ(endOfLog(path)->rates, (std::vector<double>{1, 2.95, 1}));
+  write("{\"step\":2,\"seconds\":9}\n"); // not measured in each
+  EXPECT_EQ(endOfLog(path)->rates, (std::vector<double>{1, 2.95, 1}));
+  write("{\"step\":3,\"seconds\":9,\"rates\":[1,1.1,0.9]}\n");
+  EXPECT_EQ(endOfLog(path)->rates, (std::vector<double>{1, 1, 1}));
+  write("{\"step\":3,\"restart\":{\"why\":\"lost\"}}\n");
+  EXPECT_TRUE(endOfLog(path)->rates.empty());
+}
+
 TEST(RunLog, StatusTellsOfCopies) {
   const std::string path = temporaryFolder() + "/log.jsonl";
   std::ofstream(path)
