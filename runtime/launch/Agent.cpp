@@ -316,10 +316,13 @@ private:
     return after(*child.ended(), ends, cause, from);
   }
 
-  // Who was slow in the run that is over now.
+  // Who was slow in the run that is over now. One that does not replan measures
+  // against what its plan expects, which may be a slow device.
   void learnRates(const ChosenPlan &plan) {
+    if (!plans_ || !run_.replans)
+      return;
     const std::optional<LogEnd> log = endOfLog(run_.log);
-    if (plans_ && log &&
+    if (log &&
         (why_.empty() ? log->restart.is_null() : log->isOf(restart(plan))))
       plans_->measured(lost_, log->rates);
   }

@@ -36,7 +36,8 @@ struct AgentRun {
   std::string plan, save, load, log;
   PlanSource source; // of plans for fewer hosts
   int64_t steps = 1;
-  bool copies = false; // of the state in memory
+  bool replans = false; // it measures how slow devices are, whatever the plan
+  bool copies = false;  // of the state in memory
   int64_t copiesEvery = 0;
   bool trustPlan = false;
 };

@@ -630,6 +630,7 @@ AgentRun agentRun(const CLI::App &app, const RunOptions &options,
                              options.replan.compiler);
   run.source.cluster = options.elastic.cluster;
   run.steps = options.steps;
+  run.replans = options.replan.isOn();
   run.copies = options.copies.copies.hosts > 0;
   run.copiesEvery = options.copies.stepsBetween();
   run.trustPlan = options.trustPlan;

@@ -198,7 +198,8 @@ def rates_body(tools):
     plan = four_ranks(tools)
     # The second device of the first host, from then on.
     tools.extra["MERAK_SLOW"] = f"1:{SLOW}:10:100000"
-    with restarts.agent(tools, plan, *options, "--rates=1", steps=STEPS) as run:
+    with restarts.agent(tools, plan, *options, "--replan=suggest",
+                        steps=STEPS) as run:
         run.wait_for(lambda: any("1" in entry.get("slow", {})
                                  and entry["rates"][1] > 0.8 * SLOW
                                  for entry in run.lines()[-3:]))
