@@ -45,8 +45,11 @@ std::string Compilation::confirmedLines() const {
     const planning::SharedPlan *shared = again.found->sharedPlan(i);
     lines += fmt::format(
         "plan {}, {}{}: {} expected, {}{}\n",
-        shared ? fmt::format("of pipelines, {} of {} stages with tp={}",
-                             shared->str(), plan.degrees.pp, plan.degrees.tp)
+        shared ? "of pipelines, " + shared->str() +
+                     (shared->haveOneMesh()
+                          ? fmt::format(" of {} stages with tp={}",
+                                        plan.degrees.pp, plan.degrees.tp)
+                          : "")
         : plan.stages
             ? fmt::format("stages on devices {}, {} microbatches",
                           plan.stages->str(), plan.degrees.microbatches)

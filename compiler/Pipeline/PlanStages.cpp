@@ -346,8 +346,8 @@ FailureOr<bool> PlanStages::searchesParts(const PlannerOptions &planner) {
          (!again.devices || again.explores > 0);
 }
 
-// Where devices are slow, and nothing is asked for that several pipelines are
-// refused.
+// Where devices are slow or of several kinds, and nothing is asked for that
+// several pipelines are refused.
 bool PlanStages::searchesShares(const PlannerOptions &planner) const {
   const planning::Strategy &pinned = planner.pinned;
   const bool isGiven =
@@ -361,7 +361,8 @@ bool PlanStages::searchesShares(const PlannerOptions &planner) const {
                        options.delayedRows || !options.emitOnnx.empty() ||
                        again.explores > 0 || again.picked || again.devices;
   return options.train && !isGiven && !isAlone &&
-         planning::hasSlowDevices(planner.cluster);
+         (planning::hasSlowDevices(planner.cluster) ||
+          planning::hasSeveralKinds(planner.cluster));
 }
 
 LogicalResult PlanStages::run() {

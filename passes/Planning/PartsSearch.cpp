@@ -1,5 +1,6 @@
 #include "passes/Planning/PartsSearch.h"
 
+#include "passes/Planning/DeviceClasses.h"
 #include "passes/Planning/MicrobatchLimit.h"
 #include "passes/Planning/StageMeshes.h"
 #include "passes/Planning/StageMix.h"
@@ -15,9 +16,6 @@
 
 namespace merak::planning {
 
-// A degree is used if it is faster by this part than the largest one that
-// divides it.
-constexpr double kWorthSplitting = 0.05;
 // Mixes kept of each number of stages; mixes that are ordered and cut, plans
 // made quickly and in full.
 constexpr size_t kMixes = 6, kOrdered = 96, kQuick = 16, kFull = 4;
@@ -68,16 +66,11 @@ class PartsSearch {
 public:
   PartsSearch(const SearchInput &input, StageMeshes &meshes, double limit)
       : input(input), machine(input.cluster), meshes(meshes), limit(limit),
-        policy(ownPolicy(input.pinned)) {}
+        policy(ownPolicy(input.pinned)), deviceClasses(input, meshes) {}
 
   std::vector<PlanCandidate> run(size_t most);
 
 private:
-  struct DeviceClass {
-    double slowness = 1;
-    std::vector<std::vector<int64_t>> nodes;
-    int64_t devices = 0, largest = 0; // of all, of the largest node
-  };
   // A kind of stage with its degrees.
   struct Kind : StageKind {
     int64_t dp = 1, tp = 1;
@@ -91,15 +84,9 @@ private:
     PipelineStages pipeline;
   };
 
-  // Whether an axis is given: it is 1 then.
-  bool isGiven(const char *axis) const {
-    return input.pinned.mesh.contains(axis);
-  }
-  void classify();
   std::vector<int64_t> sizesOf(const DeviceClass &of) const;
   std::optional<Kind> price(int deviceClass, int64_t dp, int64_t tp,
                             int64_t microbatches);
-  void chooseDegrees();
   std::vector<Kind> kindsFor(int64_t microbatches, int64_t most);
   void draftAll();
   bool place(Draft &draft) const;
@@ -112,34 +99,13 @@ private:
   StageMeshes &meshes;
   const double limit;
   const SearchPolicy policy;
-  std::vector<DeviceClass> classes;
+  DeviceClasses deviceClasses;
+  const std::vector<DeviceClass> &classes = deviceClasses.all();
   std::vector<int64_t> degrees; // of tp, that are worth something
   std::vector<Draft> drafts;
 };
 
 } // namespace
-
-void PartsSearch::classify() {
-  std::map<std::pair<int, double>, std::map<int64_t, std::vector<int64_t>>>
-      found;
-  for (int64_t device = 0; device < machine.count; ++device) {
-    const double rate =
-        machine.rateOf.empty() ? 1 : machine.rateOf[size_t(device)];
-    const double slowness = 1 / rate < kSlow ? 1 : 1 / rate;
-    const int kind =
-        machine.kindOf.empty() ? 0 : machine.kindOf[size_t(device)];
-    found[{kind, slowness}][machine.node(device)].push_back(device);
-  }
-  for (const auto &[key, nodes] : found) {
-    DeviceClass &of = classes.emplace_back();
-    of.slowness = key.second;
-    for (const auto &[node, devices] : nodes) {
-      of.nodes.push_back(devices);
-      of.devices += int64_t(devices.size());
-      of.largest = std::max(of.largest, int64_t(devices.size()));
-    }
-  }
-}
 
 // Of stages: up to a node, or whole nodes, all of one size.
 std::vector<int64_t> PartsSearch::sizesOf(const DeviceClass &of) const {
@@ -157,54 +123,17 @@ std::vector<int64_t> PartsSearch::sizesOf(const DeviceClass &of) const {
 std::optional<PartsSearch::Kind> PartsSearch::price(int deviceClass, int64_t dp,
                                                     int64_t tp,
                                                     int64_t microbatches) {
-  const DeviceClass &of = classes[size_t(deviceClass)];
-  const auto placed = placeStages(of.nodes, {dp * tp});
-  if (!placed)
-    return std::nullopt;
-  PipelineStages::Stage stage;
-  stage.devices = placed->front();
-  stage.dp = dp;
-  stage.tp = tp;
-  Result<const StageModel *> model = meshes.modelOf(stage, microbatches);
-  if (!model.ok())
+  const auto priced = deviceClasses.price(deviceClass, dp, tp, microbatches);
+  if (!priced)
     return std::nullopt;
   Kind kind;
   kind.deviceClass = deviceClass;
   kind.devices = dp * tp;
   kind.dp = dp;
   kind.tp = tp;
-  kind.speed = 1 / (of.slowness * (*model)->seconds(0, (*model)->count()));
-  double bytes = 0;
-  for (const StageParameter &parameter : (*model)->problem.parameters)
-    bytes += parameter.bytes + parameter.gradientBytes + parameter.stateBytes;
-  if (input.memoryBytes > 0 && bytes > 0)
-    kind.share = std::min(1.0, input.memoryBytes / bytes);
+  kind.speed = 1 / priced->seconds;
+  kind.share = priced->share;
   return kind;
-}
-
-// The degrees of tp that make a stage faster, on any class.
-void PartsSearch::chooseDegrees() {
-  std::map<int64_t, double> seconds;
-  int64_t most = 1;
-  for (const DeviceClass &of : classes)
-    most = std::max(most, isGiven(kTensorAxis) ? 1 : of.largest);
-  for (int64_t tp = 1; tp <= most; ++tp)
-    for (size_t c = 0; c < classes.size(); ++c)
-      if (classes[c].largest >= tp) {
-        const std::optional<Kind> kind =
-            price(int(c), 1, tp, input.globalBatch);
-        if (!kind)
-          break;
-        int64_t below = tp - 1;
-        while (below > 1 && (tp % below != 0 || !seconds.count(below)))
-          --below;
-        const double found = 1 / (kind->speed * classes[c].slowness);
-        if (tp == 1 || found < (1 - kWorthSplitting) * seconds[below]) {
-          seconds[tp] = found;
-          degrees.push_back(tp);
-        }
-        break;
-      }
 }
 
 // Kinds of stages whose tp divides `most`. Of each size the fastest degrees,
@@ -218,7 +147,8 @@ std::vector<PartsSearch::Kind> PartsSearch::kindsFor(int64_t microbatches,
       std::vector<Kind> here; // ascending tp
       for (int64_t tp : degrees)
         if (most % tp == 0 && size % tp == 0 && samples % (size / tp) == 0 &&
-            tp <= classes[c].largest && (size == tp || !isGiven(kDataAxis)))
+            tp <= classes[c].largest &&
+            (size == tp || !deviceClasses.isGiven(kDataAxis)))
           if (std::optional<Kind> kind =
                   price(int(c), size / tp, tp, microbatches))
             here.push_back(*kind);
@@ -390,8 +320,7 @@ std::optional<PlanCandidate> PartsSearch::plan(const Draft &draft, bool quick) {
 
 std::vector<PlanCandidate> PartsSearch::run(size_t most) {
   std::vector<PlanCandidate> plans;
-  classify();
-  chooseDegrees();
+  degrees = deviceClasses.tensorDegrees();
   draftAll();
   for (Draft &draft : drafts)
     order(draft);

@@ -13,10 +13,6 @@
 
 namespace merak::planning {
 
-// Devices that take less than this many times as long count as normal, as in
-// passes/Stragglers: noise of a measurement makes no stage of its own.
-inline constexpr double kSlow = 1.2;
-
 // Whether stages of unlike devices or sizes may win: of devices that differ, or
 // whose number is no power of two.
 bool hasUnlikeDevices(const costmodel::Cluster &cluster);

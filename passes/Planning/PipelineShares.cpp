@@ -1,97 +1,53 @@
 #include "passes/Planning/PipelineShares.h"
 
+#include "passes/Planning/ClassPipelines.h"
 #include "passes/Planning/MicrobatchLimit.h"
-#include "passes/Planning/PartsSearch.h"
-#include "passes/Planning/StageMeshes.h"
+#include "passes/Planning/PipelineSums.h"
 #include "passes/Planning/StageNames.h"
 #include "passes/Planning/SteadyTimes.h"
 #include "passes/Planning/Submicrobatches.h"
 #include "passes/Stragglers/StageLayers.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
-#include <set>
+#include <numeric>
 
 namespace merak::planning {
 
-// Drafts that are planned, of each kind of cuts; times that one is shared anew,
-// and microbatches that are moved then.
+// Drafts that are planned, of each origin; times that one is shared anew, and
+// microbatches that are moved then.
 constexpr size_t kPlanned = 2;
 constexpr int kRounds = 4, kMoves = 32;
-// Numbers of reductions that no stage's own replicas have (GradientReduction).
-constexpr int kPlaces = 1 << 20;
+// Pipelines by class of devices that are cut.
+constexpr size_t kCut = 24;
+// Of the backward pass of ops, a guess before there is a plan: what makes
+// gradients of parameters.
+constexpr double kWeightShare = 1.0 / 3;
 // What another plan must gain to be worth moving layers for.
 constexpr double kWorthMoving = 0.01;
 
-bool hasSlowDevices(const costmodel::Cluster &cluster) {
-  if (cluster.rateOf.empty())
-    return false;
-  const auto [slowest, fastest] =
-      std::minmax_element(cluster.rateOf.begin(), cluster.rateOf.end());
-  return *fastest / *slowest >= kSlow;
-}
-
-std::vector<PipelineStages> replicasOf(const Degrees &d) {
-  std::vector<PipelineStages> replicas;
-  for (int64_t r = 0; r < d.dp; ++r) {
-    PipelineStages &replica = replicas.emplace_back();
-    for (int64_t s = 0; s < d.pp; ++s) {
-      PipelineStages::Stage &stage = replica.stages.emplace_back();
-      stage.tp = d.tp;
-      for (int64_t i = 0; i < d.tp; ++i)
-        stage.devices.push_back((s * d.dp + r) * d.tp + i);
-    }
-  }
-  return replicas;
-}
-
-// The nodes of its devices, numbered as they appear.
-static std::vector<int64_t> nodesOf(const PipelineStages &pipeline,
-                                    const costmodel::Cluster &machine) {
-  std::vector<int64_t> nodes, seen;
-  for (const PipelineStages::Stage &stage : pipeline.stages)
-    for (int64_t device : stage.devices) {
-      const int64_t node = machine.node(device);
-      const auto it = std::find(seen.begin(), seen.end(), node);
-      nodes.push_back(it - seen.begin());
-      if (it == seen.end())
-        seen.push_back(node);
-    }
-  return nodes;
-}
-
-bool areAlike(const PipelineStages &a, const PipelineStages &b,
-              const costmodel::Cluster &machine) {
-  PipelineStages moved = b;
-  moved.spares = a.spares;
-  if (a.stages.size() != b.stages.size())
-    return false;
-  const auto of = [](const auto &values, int64_t device) {
-    return values.empty() ? 0 : values[size_t(device)];
-  };
-  for (size_t s = 0; s < a.stages.size(); ++s) {
-    const std::vector<int64_t> &here = a.stages[s].devices;
-    std::vector<int64_t> &there = moved.stages[s].devices;
-    if (here.size() != there.size())
-      return false;
-    for (size_t i = 0; i < here.size(); ++i)
-      if (of(machine.kindOf, here[i]) != of(machine.kindOf, there[i]) ||
-          of(machine.rateOf, here[i]) != of(machine.rateOf, there[i]))
-        return false;
-    there = here;
-  }
-  return moved == a && nodesOf(a, machine) == nodesOf(b, machine);
-}
-
 std::string SharedPlan::str() const {
-  std::vector<int64_t> shares;
-  for (const PipelineStages &pipeline : pipelines)
-    shares.push_back(pipeline.microbatches.value_or(0));
+  std::vector<std::string> shares;
+  for (const PipelineStages &pipeline : pipelines) {
+    const PipelineStages::Stage &first = pipeline.stages.front();
+    shares.push_back(std::to_string(pipeline.microbatches.value_or(0)));
+    if (!haveOneMesh())
+      shares.back() += fmt::format(" on pp={},dp={},tp={}",
+                                   pipeline.stages.size(), first.dp, first.tp);
+  }
   return fmt::format("{} microbatches, layers {}", fmt::join(shares, " + "),
                      movesLayers ? "cut for each pipeline" : "as they are");
+}
+
+bool SharedPlan::haveOneMesh() const {
+  return std::all_of(pipelines.begin(), pipelines.end(), [&](const auto &of) {
+    return int64_t(of.stages.size()) == plan.degrees.pp &&
+           of.stages.front().dp == 1 && of.stages.front().tp == plan.degrees.tp;
+  });
 }
 
 // What is tried where it can be, and what degrees and cuts were, no longer
@@ -124,28 +80,33 @@ class SharesSearch {
 public:
   SharesSearch(const SearchInput &input, StageMeshes &meshes,
                const SharesQuestion &question)
-      : input(input), meshes(meshes), question(question),
-        begins(beginNames(*input.graph, question.begin)) {}
+      : input(input), meshes(meshes), question(question), sums(input) {}
 
   std::vector<SharedPlan> run(size_t most);
 
 private:
+  // What pipelines are made of: replicas with the cuts of the question or cuts
+  // of their own, or classes of devices.
+  enum class Origin { Kept, Cut, Classes };
   // Pipelines that differ in none of these take the same.
   struct Kind {
-    int64_t pp, tp, microbatches; // of the step
-    bool cuts;                    // those of the question
-    std::vector<double> slowness; // of its stages
-    std::vector<int64_t> nodes;   // of its devices, as they appear
+    std::vector<std::array<int64_t, 2>> degrees; // dp, tp of its stages
+    int64_t microbatches;                        // of the step
+    std::vector<int> begin;                      // cuts; empty: its own
+    std::vector<double> slowness;                // of its stages
+    std::vector<int64_t> nodes; // of its devices, as they appear
+    std::vector<int> kinds;     // of these
     auto operator<=>(const Kind &) const = default;
   };
   struct Draft {
+    Origin origin = Origin::Cut;
     double seconds = 0;
-    Degrees degrees; // dp: 1
+    int64_t microbatches = 1; // of the step
     std::vector<PipelineStages> pipelines;
-    std::vector<Kind> kinds;        // of these
+    std::vector<int> begin;         // of all; empty: each has its own
+    std::vector<Kind> kinds;        // of the pipelines
     std::vector<SteadyTimes> times; // of these
     int64_t unit = 1; // of shares: what interleaved parts can divide
-    bool cuts = false;
   };
   // A pipeline as it is planned.
   struct Planned {
@@ -154,29 +115,33 @@ private:
   };
 
   std::optional<PipelineShape> shapeOf(const PipelineStages &pipeline,
-                                       const Degrees &d);
+                                       int64_t microbatches);
   Kind kindOf(const PipelineStages &pipeline, const PipelineShape &shape,
-              const Degrees &d, bool cuts) const;
+              int64_t microbatches, const std::vector<int> &begin) const;
+  std::optional<std::vector<int>> cutsOf(const PipelineShape &shape,
+                                         const Kind &kind) const;
   std::optional<SteadyTimes> timesOf(const PipelineShape &shape,
                                      const Kind &kind);
-  void setCuts(PipelineStages &pipeline) const;
+  void setCuts(PipelineStages &pipeline, const std::vector<int> &begin) const;
   bool share(Draft &draft) const;
-  void draft(const Degrees &degrees, int64_t microbatches, bool cuts);
+  bool price(Draft &draft);
+  void draft(Origin origin, std::vector<PipelineStages> pipelines,
+             int64_t microbatches, const std::vector<int> &begin);
   void leaveOut(Draft draft);
-  void draftAll();
+  void draftReplicas(const Degrees &degrees);
+  void draftClasses();
+  double sumsOf(const Draft &draft);
   const Planned *planOf(const Draft &draft, size_t pipeline, int64_t share);
   bool keepBest(const Draft &draft, std::optional<SharedPlan> &best);
   bool moveUnit(Draft &draft);
-  double sumSeconds(const Draft &draft, size_t longest,
-                    const PipelinePlan &plan);
+  double sumSeconds(const Draft &draft, size_t longest);
   std::optional<SharedPlan> plan(Draft draft);
 
   const SearchInput &input;
   StageMeshes &meshes;
   const SharesQuestion &question;
-  const std::vector<std::string> begins; // the question's cuts
+  PipelineSums sums;
   std::map<Kind, std::optional<SteadyTimes>> known;
-  std::map<std::vector<int64_t>, size_t> places; // of holders of a stage
   std::map<std::pair<Kind, int64_t>, std::optional<Planned>> planned;
   std::vector<Draft> drafts;
 };
@@ -184,8 +149,8 @@ private:
 } // namespace
 
 std::optional<PipelineShape>
-SharesSearch::shapeOf(const PipelineStages &pipeline, const Degrees &d) {
-  Result<PipelineShape> shape = meshes.shapeOf(pipeline, d.microbatches);
+SharesSearch::shapeOf(const PipelineStages &pipeline, int64_t microbatches) {
+  Result<PipelineShape> shape = meshes.shapeOf(pipeline, microbatches);
   if (!shape.ok() || !shape->meshes.front().model->problem.joins.empty())
     return std::nullopt;
   return std::move(*shape);
@@ -193,32 +158,46 @@ SharesSearch::shapeOf(const PipelineStages &pipeline, const Degrees &d) {
 
 SharesSearch::Kind SharesSearch::kindOf(const PipelineStages &pipeline,
                                         const PipelineShape &shape,
-                                        const Degrees &d, bool cuts) const {
-  return {d.pp, d.tp,           d.microbatches,
-          cuts, shape.slowness, nodesOf(pipeline, input.cluster)};
+                                        int64_t microbatches,
+                                        const std::vector<int> &begin) const {
+  Kind kind{
+      {}, microbatches, begin, shape.slowness, nodesOf(pipeline, input.cluster),
+      {}};
+  for (const PipelineStages::Stage &stage : pipeline.stages) {
+    kind.degrees.push_back({stage.dp, stage.tp});
+    if (!input.cluster.kindOf.empty())
+      for (int64_t device : stage.devices)
+        kind.kinds.push_back(input.cluster.kindOf[size_t(device)]);
+  }
+  return kind;
+}
+
+// Those that are given, or as even as can be.
+std::optional<std::vector<int>> SharesSearch::cutsOf(const PipelineShape &shape,
+                                                     const Kind &kind) const {
+  if (!kind.begin.empty())
+    return kind.begin;
+  const int chunks = int(input.pinned.chunks.value_or(1));
+  Result<std::vector<int>> even =
+      balanced(*shape.meshes.front().model,
+               shape.stages * (shape.stages > 1 ? chunks : 1), shape);
+  return even.ok() ? std::optional(*even) : std::nullopt;
 }
 
 std::optional<SteadyTimes> SharesSearch::timesOf(const PipelineShape &shape,
                                                  const Kind &kind) {
   const auto [it, isNew] = known.try_emplace(kind);
-  if (!isNew)
-    return it->second;
-  const StageModel &model = *shape.meshes.front().model;
-  std::vector<int> begin = question.begin;
-  if (!kind.cuts) {
-    const int chunks = int(input.pinned.chunks.value_or(1));
-    Result<std::vector<int>> even =
-        balanced(model, shape.stages * (shape.stages > 1 ? chunks : 1), shape);
-    if (!even.ok())
-      return std::nullopt;
-    begin = *even;
-  }
-  it->second = steadyTimes(model, shape, begin, input.train);
+  if (isNew)
+    if (const auto begin = cutsOf(shape, kind))
+      it->second =
+          steadyTimes(*shape.meshes.front().model, shape, *begin, input.train);
   return it->second;
 }
 
 // As a strategy names them.
-void SharesSearch::setCuts(PipelineStages &pipeline) const {
+void SharesSearch::setCuts(PipelineStages &pipeline,
+                           const std::vector<int> &begin) const {
+  const std::vector<std::string> begins = beginNames(*input.graph, begin);
   const size_t stages = pipeline.stages.size();
   if (begins.size() + 1 == stages) {
     for (size_t s = 1; s < stages; ++s)
@@ -242,8 +221,7 @@ bool SharesSearch::share(Draft &draft) const {
     one.stages = 1; // so many units at least
   }
   const std::optional<std::vector<int64_t>> units =
-      stragglers::shareMicrobatches(work,
-                                    draft.degrees.microbatches / draft.unit,
+      stragglers::shareMicrobatches(work, draft.microbatches / draft.unit,
                                     stragglers::Objective::Filled);
   if (!units)
     return false;
@@ -283,60 +261,135 @@ void SharesSearch::leaveOut(Draft draft) {
     erase(draft.kinds);
     erase(draft.times);
     draft.pipelines.front().spares = std::move(spares);
-    if (share(draft))
+    if (price(draft))
       drafts.push_back(draft);
   }
 }
 
-void SharesSearch::draft(const Degrees &degrees, int64_t microbatches,
-                         bool cuts) {
+// What sums take beside plans that are not made yet.
+double SharesSearch::sumsOf(const Draft &draft) {
+  std::vector<PipelineShape> shapes;
+  std::vector<CutPipeline> all;
+  size_t longest = 0;
+  const auto secondsOf = [&](size_t i) {
+    return draft.times[i].of(*draft.pipelines[i].microbatches);
+  };
+  shapes.reserve(draft.pipelines.size());
+  for (size_t i = 0; i < draft.pipelines.size(); ++i) {
+    std::optional<PipelineShape> shape =
+        shapeOf(draft.pipelines[i], draft.microbatches);
+    if (!shape)
+      return 0;
+    shapes.push_back(std::move(*shape));
+    CutPipeline &cut = all.emplace_back();
+    cut = {&draft.pipelines[i],
+           &shapes.back(),
+           *cutsOf(shapes.back(), draft.kinds[i]),
+           {}};
+    for (size_t part = 0; part + 1 < cut.begin.size(); ++part)
+      cut.weight.push_back(
+          kWeightShare * shapes.back().slownessOf(int(part)) *
+          shapes.back()
+              .modelOf(int(part), *shapes.back().meshes.front().model)
+              .seconds(cut.begin[part], cut.begin[part + 1]));
+    if (secondsOf(i) > secondsOf(longest))
+      longest = i;
+  }
+  return sums.seconds(all, longest);
+}
+
+// Shares it. False: there are too few microbatches. Classes of devices differ
+// in what sums take, replicas of one mesh hardly.
+bool SharesSearch::price(Draft &draft) {
+  if (!share(draft))
+    return false;
+  if (draft.origin == Origin::Classes)
+    draft.seconds += sumsOf(draft);
+  return true;
+}
+
+void SharesSearch::draft(Origin origin, std::vector<PipelineStages> pipelines,
+                         int64_t microbatches, const std::vector<int> &begin) {
   Draft out;
-  out.degrees = {degrees.pp, 1, degrees.tp, microbatches};
-  out.cuts = cuts;
-  const int64_t chunks = cuts ? int64_t(question.begin.size() - 1) / degrees.pp
-                              : input.pinned.chunks.value_or(1);
-  if (chunks > 1)
-    out.unit = degrees.pp;
-  if (microbatches % out.unit != 0)
-    return;
-  out.pipelines = replicasOf(degrees);
+  out.origin = origin;
+  out.microbatches = microbatches;
+  out.begin = begin;
+  out.pipelines = std::move(pipelines);
   for (PipelineStages &pipeline : out.pipelines) {
-    const std::optional<PipelineShape> shape = shapeOf(pipeline, out.degrees);
+    const int64_t stages = int64_t(pipeline.stages.size());
+    const int64_t chunks = begin.empty() ? input.pinned.chunks.value_or(1)
+                                         : int64_t(begin.size() - 1) / stages;
+    if (chunks > 1)
+      out.unit = std::lcm(out.unit, stages);
+    const std::optional<PipelineShape> shape = shapeOf(pipeline, microbatches);
     if (!shape)
       return;
-    out.kinds.push_back(kindOf(pipeline, *shape, out.degrees, cuts));
+    out.kinds.push_back(kindOf(pipeline, *shape, microbatches, begin));
     const std::optional<SteadyTimes> times = timesOf(*shape, out.kinds.back());
     if (!times)
       return;
     out.times.push_back(*times);
-    if (cuts)
-      setCuts(pipeline);
+    if (!begin.empty())
+      setCuts(pipeline, begin);
   }
-  if (share(out))
+  if (microbatches % out.unit != 0)
+    return;
+  if (price(out))
     drafts.push_back(out);
-  if (question.leavesOut)
+  if (question.leavesOut && origin != Origin::Classes)
     leaveOut(std::move(out));
 }
 
-void SharesSearch::draftAll() {
-  for (const Degrees &d : question.degrees)
-    for (int64_t samples = 1; samples <= input.globalBatch / d.dp; ++samples) {
-      const bool isGiven = input.pinned.microbatch == samples;
-      const bool isRound = (samples & (samples - 1)) == 0;
-      const int64_t microbatches = input.globalBatch / samples;
-      if (input.globalBatch % samples != 0 ||
-          (input.pinned.microbatch ? !isGiven : !isRound) ||
-          microbatches > kMicrobatchesPerStage * d.pp * d.dp)
-        continue;
-      if (!question.begin.empty())
-        draft(d, microbatches, /*cuts=*/true);
-      // Of one stage there is nothing to cut.
-      if (!question.onlyThese && (question.begin.empty() || d.pp > 1))
-        draft(d, microbatches, /*cuts=*/false);
+// Replicas on devices of several kinds: those that are alike are one pipeline,
+// if samples can be split over them.
+void SharesSearch::draftReplicas(const Degrees &d) {
+  std::vector<PipelineStages> replicas = replicasOf(d);
+  int64_t samplesAtOnce = 1; // of a replica each
+  if (hasSeveralKinds(input.cluster)) {
+    std::vector<PipelineStages> few = joinedReplicas(replicas, input.cluster);
+    int64_t split = 1;
+    for (const PipelineStages &pipeline : few)
+      split = std::lcm(split, pipeline.stages.front().dp);
+    if (few.size() == 1)
+      return;
+    if (input.globalBatch % split == 0) {
+      replicas = std::move(few);
+      samplesAtOnce = split;
     }
-  std::stable_sort(
-      drafts.begin(), drafts.end(),
-      [](const Draft &a, const Draft &b) { return a.seconds < b.seconds; });
+  }
+  if (int64_t(replicas.size()) > kMostPipelines)
+    return;
+  const int64_t stages = d.pp * int64_t(replicas.size());
+  for (int64_t samples = 1; samples * samplesAtOnce <= input.globalBatch;
+       ++samples) {
+    const bool isGiven = input.pinned.microbatch == samples;
+    const bool isRound = (samples & (samples - 1)) == 0;
+    const int64_t microbatches = input.globalBatch / (samples * samplesAtOnce);
+    if (input.globalBatch % (samples * samplesAtOnce) != 0 ||
+        (input.pinned.microbatch ? !isGiven : !isRound) ||
+        microbatches < int64_t(replicas.size()) ||
+        microbatches > kMicrobatchesPerStage * stages)
+      continue;
+    if (!question.begin.empty())
+      draft(Origin::Kept, replicas, microbatches, question.begin);
+    // Of one stage there is nothing to cut.
+    if (!question.onlyThese && (question.begin.empty() || d.pp > 1))
+      draft(Origin::Cut, replicas, microbatches, {});
+  }
+}
+
+// With cuts of their own, and with those of the first where others could have
+// them: gradients are then summed beside the backward pass.
+void SharesSearch::draftClasses() {
+  for (ClassPipelines &of : classPipelines(input, meshes, kCut)) {
+    const PipelineStages &first = of.pipelines.front();
+    if (of.isAlike() && first.stages.size() > 1)
+      if (const auto shape = shapeOf(first, of.microbatches))
+        if (const auto begin =
+                cutsOf(*shape, kindOf(first, *shape, of.microbatches, {})))
+          draft(Origin::Classes, of.pipelines, of.microbatches, *begin);
+    draft(Origin::Classes, std::move(of.pipelines), of.microbatches, {});
+  }
 }
 
 // Null: it has none, or needs more memory than there is.
@@ -346,10 +399,10 @@ SharesSearch::planOf(const Draft &draft, size_t pipeline, int64_t share) {
   if (!isNew)
     return it->second ? &*it->second : nullptr;
   const Strategy own = openFor(input.pinned, draft.pipelines,
-                               draft.degrees.microbatches, input.globalBatch)
+                               draft.microbatches, input.globalBatch)
                            .ofPipeline(pipeline);
   std::optional<PipelineShape> shape =
-      shapeOf(draft.pipelines[pipeline], draft.degrees);
+      shapeOf(draft.pipelines[pipeline], draft.microbatches);
   if (!shape)
     return nullptr;
   shape->microbatches = int(share);
@@ -365,40 +418,23 @@ SharesSearch::planOf(const Draft &draft, size_t pipeline, int64_t share) {
   return &*it->second;
 }
 
-// Of the stage whose gradients hold up the update longest. With equal cuts they
-// are summed beside the last backward pass, as over replicas; else a stage has
-// some in common with several others, and none is summed before that.
-double SharesSearch::sumSeconds(const Draft &draft, size_t longest,
-                                const PipelinePlan &plan) {
-  const std::optional<PipelineShape> shape =
-      shapeOf(draft.pipelines[longest], draft.degrees);
-  const size_t stages = size_t(draft.degrees.pp);
-  const bool early = (draft.cuts || stages == 1) && input.reduction.early;
-  double most = 0;
-  for (size_t s = 0; shape && s < stages; ++s) {
-    std::vector<int64_t> holders;
-    for (const PipelineStages &pipeline : draft.pipelines)
-      holders.push_back(pipeline.stages[s].devices.front());
-    GradientReduction reduce;
-    reduce.replicas = int64_t(holders.size());
-    reduce.place =
-        kPlaces + int(places.try_emplace(holders, places.size()).first->second);
-    reduce.early = early;
-    reduce.seconds = [&](double bytes) {
-      return costmodel::collectiveSeconds(
-          costmodel::Collective::AllReduce, bytes, holders, input.cluster,
-          std::min(input.cluster.perNode, draft.degrees.tp));
-    };
-    reduce.bucketBytes =
-        input.reduction.bucketBytes.value_or(worthJoining(reduce.seconds));
-    double seconds = 0;
-    for (size_t v = s; v + 1 < plan.begin.size(); v += stages)
-      seconds += shape->modelOf(int(v), *shape->meshes.front().model)
-                     .exposedReduction(plan.begin[v], plan.begin[v + 1], reduce,
-                                       plan.cost.stages[v].times.W);
-    most = std::max(most, seconds);
+// Where all have the same cuts, gradients are summed beside the last backward
+// pass, as over replicas; else a stage has some in common with several others,
+// and none is summed before that.
+double SharesSearch::sumSeconds(const Draft &draft, size_t longest) {
+  std::vector<PipelineShape> shapes;
+  std::vector<CutPipeline> all;
+  shapes.reserve(draft.pipelines.size());
+  for (size_t i = 0; i < draft.pipelines.size(); ++i) {
+    shapes.push_back(*shapeOf(draft.pipelines[i], draft.microbatches));
+    const PipelinePlan &plan =
+        planOf(draft, i, *draft.pipelines[i].microbatches)->plan;
+    CutPipeline &cut = all.emplace_back();
+    cut = {&draft.pipelines[i], &shapes.back(), plan.begin, {}};
+    for (const StageCost &stage : plan.cost.stages)
+      cut.weight.push_back(stage.times.W);
   }
-  return most;
+  return sums.seconds(all, longest);
 }
 
 // As its pipelines are planned, if that is better than `best`. False: one of
@@ -416,19 +452,26 @@ bool SharesSearch::keepBest(const Draft &draft,
       number = i;
     }
   }
-  const double sums = sumSeconds(draft, number, longest->plan);
-  const double seconds = longest->plan.cost.seconds + sums;
+  const double summing = sumSeconds(draft, number);
+  const double seconds = longest->plan.cost.seconds + summing;
   if (best && seconds >= best->plan.plan.cost.seconds)
     return true;
   best.emplace();
-  best->plan.degrees = draft.degrees;
+  best->plan.degrees.microbatches = draft.microbatches;
+  for (const PipelineStages &pipeline : draft.pipelines) {
+    const PipelineStages::Stage &stage = pipeline.stages.front();
+    Degrees &d = best->plan.degrees;
+    d.pp = std::max(d.pp, int64_t(pipeline.stages.size()));
+    d.dp = std::lcm(d.dp, stage.dp);
+    d.tp = std::lcm(d.tp, stage.tp);
+  }
   best->plan.plan = longest->plan;
   best->plan.plan.cost.seconds = seconds;
   best->plan.recompute = longest->recompute;
   best->plan.convertOnce = input.convertOnce;
   best->pipelines = draft.pipelines;
-  best->movesLayers = !draft.cuts && draft.degrees.pp > 1;
-  best->sumSeconds = sums;
+  best->movesLayers = draft.origin != Origin::Kept && best->plan.degrees.pp > 1;
+  best->sumSeconds = summing;
   return true;
 }
 
@@ -483,12 +526,18 @@ std::optional<SharedPlan> SharesSearch::plan(Draft draft) {
 }
 
 std::vector<SharedPlan> SharesSearch::run(size_t most) {
-  draftAll();
+  for (const Degrees &d : question.degrees)
+    draftReplicas(d);
+  if (question.classes)
+    draftClasses();
+  std::stable_sort(
+      drafts.begin(), drafts.end(),
+      [](const Draft &a, const Draft &b) { return a.seconds < b.seconds; });
   std::vector<SharedPlan> plans;
-  for (bool cuts : {true, false}) {
+  for (Origin origin : {Origin::Kept, Origin::Cut, Origin::Classes}) {
     size_t tried = 0;
     for (const Draft &draft : drafts)
-      if (draft.cuts == cuts && tried < kPlanned) {
+      if (draft.origin == origin && tried < kPlanned) {
         std::optional<SharedPlan> found = plan(draft);
         tried += found.has_value();
         if (found)
@@ -512,7 +561,7 @@ std::vector<SharedPlan> searchShares(const SearchInput &input,
                                      const SharesQuestion &question,
                                      size_t most) {
   // Statistics are those of a replica's samples, and kept.
-  if (question.degrees.empty() || joinsSamples(*input.graph))
+  if (joinsSamples(*input.graph))
     return {};
   return SharesSearch(input, meshes, question).run(most);
 }

@@ -1,9 +1,13 @@
 // The search for pipelines that share the microbatches of a step as the rates
-// of their devices say (docs/Stragglers.md): the replicas of a plan of one
-// mesh, each on the devices that it has there, so that one with a slow device
-// trains fewer microbatches.
+// and kinds of their devices say (docs/Stragglers.md, docs/Parts.md), so that
+// one with slower devices trains fewer of them.
 //
-//   replicas       dp pipelines of pp stages of tp devices
+//   replicas       of a plan of one mesh, each on the devices that it has
+//   there:
+//                  dp pipelines of pp stages of tp devices; on several kinds
+//                  those that are alike are one pipeline with a dp of its own
+//   classes        a pipeline on each class of devices, with degrees of its own
+//                  (ClassPipelines.h)
 //   microbatches   of as many or fewer samples as fit
 //   cuts           those that there are without rates, with which no state
 //                  moves; or as even as each pipeline's own rates let them be
@@ -13,22 +17,12 @@
 #pragma once
 
 #include "passes/Planning/PlanSearch.h"
+#include "passes/Planning/Replicas.h"
 
 namespace merak::planning {
 
 // Each pipeline has programs of its own: of more replicas none are made.
 inline constexpr int64_t kMostPipelines = 16;
-
-// Whether a device takes so much longer than the fastest that it is not normal.
-bool hasSlowDevices(const costmodel::Cluster &cluster);
-
-// The replicas of a mesh whose devices stand row major over pp, dp and tp.
-std::vector<PipelineStages> replicasOf(const Degrees &degrees);
-
-// Whether pipelines differ in nothing but where equal devices are: what is
-// planned of one holds for the other.
-bool areAlike(const PipelineStages &a, const PipelineStages &b,
-              const costmodel::Cluster &machine);
 
 struct SharesQuestion {
   // Of plans of one mesh with two replicas or more; microbatches do not matter.
@@ -38,6 +32,8 @@ struct SharesQuestion {
   bool onlyThese = false; // no other cuts
   // Whether a replica that makes nothing faster may be left out.
   bool leavesOut = false;
+  // Whether pipelines may have degrees of their own, by class of devices.
+  bool classes = false;
 };
 
 struct SharedPlan {
@@ -47,8 +43,11 @@ struct SharedPlan {
   std::vector<PipelineStages> pipelines;
   bool movesLayers = true; // from where they are without rates
   double sumSeconds = 0;   // of gradients over pipelines
-  // "9 + 9 + 5 microbatches, layers as they are"
+  // "9 + 9 + 5 microbatches, layers as they are", "6 on pp=1,dp=8,tp=1 + 2 on
+  // pp=2,dp=4,tp=1 microbatches, layers cut for each pipeline"
   std::string str() const;
+  // Whether the pipelines are replicas of one mesh.
+  bool haveOneMesh() const;
 };
 
 // What is decided for these pipelines, as if their file had been given.

@@ -347,20 +347,24 @@ void Planner::takeHealthyCuts(planning::SharesQuestion &question) {
   question.onlyThese = healthy.pinned.stageBegins.has_value();
 }
 
-// The replicas of one mesh with shares of their own, where devices are slow.
+// The replicas of one mesh with shares of their own, and pipelines on devices
+// that are alike, where devices are slow or of several kinds.
 void Planner::searchShares() {
   if (!options.shares)
     return;
   planning::Stopwatch watch(times.parts);
   planning::SharesQuestion question;
   Result<std::vector<planning::Degrees>> all = search->degrees();
+  const int64_t most = planning::hasSeveralKinds(options.cluster)
+                           ? options.cluster.count // some are joined
+                           : planning::kMostPipelines;
   for (planning::Degrees d : all.ok() ? *all : decltype(question.degrees)()) {
     d.microbatches = 1;
-    if (d.dp > 1 && d.dp <= planning::kMostPipelines &&
-        !llvm::is_contained(question.degrees, d))
+    if (d.dp > 1 && d.dp <= most && !llvm::is_contained(question.degrees, d))
       question.degrees.push_back(d);
   }
-  if (question.degrees.empty())
+  question.classes = options.parts;
+  if (question.degrees.empty() && !question.classes)
     return;
   const auto isGiven = [&](const char *axis) {
     return input.pinned.mesh.contains(axis);
@@ -376,9 +380,11 @@ void Planner::searchShares() {
     report += "pipelines with shares of the microbatches: none\n";
   for (const planning::SharedPlan &plan : found.shares)
     report += fmt::format(
-        "pipelines with shares of the microbatches: {}, pp={} tp={}, {:.4g} ms "
-        "expected\n",
-        plan.str(), plan.plan.degrees.pp, plan.plan.degrees.tp,
+        "pipelines with shares of the microbatches: {}{}, {:.4g} ms expected\n",
+        plan.str(),
+        plan.haveOneMesh() ? fmt::format(", pp={} tp={}", plan.plan.degrees.pp,
+                                         plan.plan.degrees.tp)
+                           : "",
         1e3 * plan.plan.plan.cost.seconds);
 }
 

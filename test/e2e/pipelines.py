@@ -15,6 +15,10 @@ recorded models of PyTorch: its losses, gradients and weights
 change   a checkpoint of one is loaded by a plan of one mesh, and back
 tools    strategies come back; every tool reads such plans; ranks as processes,
          over MPI and NCCL; what merak-plan rates plans is compiled
+shares   replicas of which some are slow share the microbatches: faster than one mesh
+         by the simulator, the bits of one rank, the same programs from its file
+kinds    the same of pipelines by kind of device, faster than stages of both kinds too
+measured these on devices that are slower than this machine, as in parts.py
 refused  what does not fit, in sentences
 """
 import json
@@ -154,6 +158,89 @@ def shares_body(name, mesh, rates, tools):
     return " + ".join(map(str, shares))
 
 
+# Model, nodes of two kinds, more options: pipelines by kind are faster than one mesh
+# and than stages of unlike kinds.
+KINDS = [("gemm", [("whole", 2), ("half", 2)], []),
+         ("tied", [("whole", 2), ("half", 1)], []),
+         ("residual", [("whole", 4), ("half", 4)], []),
+         ("gemm", [("whole", 2), ("half", 2)], ["--mesh=dp=4"])]
+
+
+def kinds_body(name, nodes, options, tools):
+    decided, again = tools.path("decided.json"), tools.path("again.plan")
+    options = [*options, f"--cluster={parts.machine_file(tools, nodes)}"]
+    common = [exact_models.path(name), f"--global-batch={parts.BATCH}",
+              f"--optimizer=sgd:lr={parts.rate_of(name)}", *options]
+    out, _ = tools.run("merakc", *common, f"--emit-strategy={decided}", "-o",
+                       tools.path("first.plan"))
+    with open(decided, encoding="utf-8") as file:
+        pipelines = json.load(file).get("pipelines", [])
+    if len(pipelines) < 2:
+        raise Failed(f"no pipelines by kind: {out}")
+    for each in pipelines:
+        devices = {device < nodes[0][1] for stage in each["stages"]
+                   for device in parts.devices_of(stage["devices"])}
+        if len(devices) != 1:
+            raise Failed(f"a pipeline of two kinds: {each}")
+    found = parts.milliseconds(out, "with shares of the microbatches")
+    for other in ("uniform", "with parts"):
+        if f"{other} " in out and found >= parts.milliseconds(out, other):
+            raise Failed(f"no faster than {other}: {out}")
+    off, _ = tools.run("merakc", *common, "--parts=off", "-o",
+                       tools.path("off.plan"))
+    if "microbatches " in off and "with shares" in off:
+        raise Failed(f"--parts=off says {off}")
+    found = parts.exact_run(tools, name, options, parts.BATCH)
+    identity.compare(found, parts.base_of(tools, name, parts.BATCH))
+    fixed = [option for option in common if not option.startswith("--mesh")]
+    tools.run("merakc", *fixed, f"--strategy={decided}", "-o", again)
+    parts.expect_same_programs(tools.path("out.plan"), again)
+    return " | ".join(f"{each['microbatches']} on " + "; ".join(
+        f"{stage['devices']} {stage['mesh']}" for stage in each["stages"])
+        for each in pipelines)
+
+
+# What ranks of this machine do as they are, whatever they stand for.
+AS_THEY_ARE = ("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter",
+               "transfer")
+
+
+def slower(kind, times):
+    """A device whose kernels take so many times as long."""
+
+    def kernel_of(name, kernel):
+        if name in AS_THEY_ARE:
+            return kernel
+        made = dict(kernel)
+        if "flops" in made:
+            made["flops"] /= times
+        if "sizes" in made: # shapes have parts of the device's flops
+            made["sizes"] = [[size, *(speed / times for speed in speeds)]
+                             for size, *speeds in made["sizes"]]
+        return made
+
+    return {**kind,
+            "flops": {of: speed / times for of, speed in kind["flops"].items()},
+            "memory_bandwidth": kind["memory_bandwidth"] / times,
+            "launch_seconds": kind["launch_seconds"] * times,
+            "kernels": {name: kernel_of(name, kernel)
+                        for name, kernel in kind["kernels"].items()}}
+
+
+# Fast and slow devices, how many times as slow these are, samples of a step.
+MEASURED = [(2, 2, 3, 16), (4, 2, 2, 16)]
+
+
+def measured_body(fast, slow, times, batch, tools):
+    machine = parts.sample_machine()
+    kind = machine["kinds"].pop("cpu")
+    machine["kinds"] = {"fast": slower(kind, parts.PACE),
+                        "slow": slower(kind, parts.PACE * times)}
+    machine["nodes"] = [{"count": 1, "kind": "fast", "devices": fast},
+                        {"count": 1, "kind": "slow", "devices": slow}]
+    return parts.measured(tools, machine, batch, " | ")
+
+
 # What several pipelines cannot keeps one mesh, and is no error; so is what nobody
 # asked of them.
 ONE_MESH = [("gemm", ["--for-rates=1:4", "--mode=infer"]),
@@ -260,6 +347,14 @@ def other_cases():
         yield Case(f"shares {name} {mesh} {rates}",
                    lambda tools, name=name, mesh=mesh, rates=rates:
                    shares_body(name, mesh, rates, tools))
+    for name, nodes, options in KINDS:
+        text = " ".join(f"{count} {kind}" for kind, count in nodes)
+        yield Case(" ".join(["kinds", name, text, *options]),
+                   lambda tools, name=name, nodes=nodes, options=options:
+                   kinds_body(name, nodes, options, tools))
+    for case in MEASURED:
+        yield Case("measured {} and {} {} times as slow, {} samples".format(*case),
+                   lambda tools, case=case: measured_body(*case, tools))
     yield Case("shares of one mesh", one_mesh_body)
     yield Case("refused statistics", statistics_body)
     for number, (name, pipelines, options, sentences) in enumerate(REFUSED):
