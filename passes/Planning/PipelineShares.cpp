@@ -22,8 +22,9 @@ namespace merak::planning {
 // microbatches that are moved then.
 constexpr size_t kPlanned = 2;
 constexpr int kRounds = 4, kMoves = 32;
-// Pipelines by class of devices that are cut.
+// Pipelines by class of devices that are cut. Drafts may be off by so much.
 constexpr size_t kCut = 24;
+constexpr double kRough = 1.1;
 // Of the backward pass of ops, a guess before there is a plan: what makes
 // gradients of parameters.
 constexpr double kWeightShare = 1.0 / 3;
@@ -136,6 +137,7 @@ private:
   bool moveUnit(Draft &draft);
   double sumSeconds(const Draft &draft, size_t longest);
   std::optional<SharedPlan> plan(Draft draft);
+  bool mustBeSlower(const Draft &draft) const;
 
   const SearchInput &input;
   StageMeshes &meshes;
@@ -382,6 +384,8 @@ void SharesSearch::draftReplicas(const Degrees &d) {
 // them: gradients are then summed beside the backward pass.
 void SharesSearch::draftClasses() {
   for (ClassPipelines &of : classPipelines(input, meshes, kCut)) {
+    if (question.limit > 0 && of.seconds >= question.limit)
+      continue;
     const PipelineStages &first = of.pipelines.front();
     if (of.isAlike() && first.stages.size() > 1)
       if (const auto shape = shapeOf(first, of.microbatches))
@@ -525,6 +529,13 @@ std::optional<SharedPlan> SharesSearch::plan(Draft draft) {
   return best;
 }
 
+bool SharesSearch::mustBeSlower(const Draft &draft) const {
+  const bool isLimited =
+      draft.origin == Origin::Classes || hasSeveralKinds(input.cluster);
+  return isLimited && question.limit > 0 &&
+         draft.seconds >= kRough * question.limit;
+}
+
 std::vector<SharedPlan> SharesSearch::run(size_t most) {
   for (const Degrees &d : question.degrees)
     draftReplicas(d);
@@ -534,15 +545,21 @@ std::vector<SharedPlan> SharesSearch::run(size_t most) {
       drafts.begin(), drafts.end(),
       [](const Draft &a, const Draft &b) { return a.seconds < b.seconds; });
   std::vector<SharedPlan> plans;
+  std::vector<const Draft *> done;
   for (Origin origin : {Origin::Kept, Origin::Cut, Origin::Classes}) {
     size_t tried = 0;
-    for (const Draft &draft : drafts)
-      if (draft.origin == origin && tried < kPlanned) {
-        std::optional<SharedPlan> found = plan(draft);
-        tried += found.has_value();
-        if (found)
-          plans.push_back(std::move(*found));
-      }
+    for (const Draft &draft : drafts) {
+      if (draft.origin != origin || tried == kPlanned || mustBeSlower(draft) ||
+          std::any_of(done.begin(), done.end(), [&](const Draft *other) {
+            return other->pipelines == draft.pipelines;
+          }))
+        continue;
+      std::optional<SharedPlan> found = plan(draft);
+      tried += found.has_value();
+      if (found)
+        plans.push_back(std::move(*found));
+      done.push_back(&draft);
+    }
   }
   const auto worth = [](const SharedPlan &plan) {
     return plan.plan.plan.cost.seconds *

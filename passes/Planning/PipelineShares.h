@@ -34,6 +34,9 @@ struct SharesQuestion {
   bool leavesOut = false;
   // Whether pipelines may have degrees of their own, by class of devices.
   bool classes = false;
+  // Seconds of what else was found: on devices of several kinds, and of
+  // classes, nothing is planned that certainly takes longer. 0: not known.
+  double limit = 0;
 };
 
 struct SharedPlan {

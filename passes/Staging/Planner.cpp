@@ -372,12 +372,16 @@ void Planner::searchShares() {
   if (isGiven(kPipelineAxis) && question.degrees.size() == 1)
     takeHealthyCuts(question);
   question.leavesOut = !isGiven(kDataAxis);
+  for (const auto *plans : {&found.finalists, &found.parts})
+    for (const planning::PlanCandidate &plan : *plans)
+      if (question.limit == 0 || plan.plan.cost.seconds < question.limit)
+        question.limit = plan.plan.cost.seconds;
   planning::SearchInput machine = input;
   machine.cluster = options.cluster;
   found.shares =
       planning::searchShares(machine, search->stageMeshes(), question, kShares);
   if (found.shares.empty())
-    report += "pipelines with shares of the microbatches: none\n";
+    report += "pipelines with shares of the microbatches: none promises less\n";
   for (const planning::SharedPlan &plan : found.shares)
     report += fmt::format(
         "pipelines with shares of the microbatches: {}{}, {:.4g} ms expected\n",

@@ -351,10 +351,11 @@ def recorded_cases():
 
 # --------------------------------------------------------------------- found
 
-# Devices so slow that a kernel is worth a message; `half` is a second kind.
+# Devices so slow that a kernel is worth a message; `half` and `third` are other kinds.
 KIND = {"backend": "cpu", "flops": {"f32": 1e6}, "memory_bandwidth": 1e7,
         "launch_seconds": 1e-7}
 HALF = {**KIND, "flops": {"f32": 5e5}, "memory_bandwidth": 5e6}
+THIRD = {**KIND, "flops": {"f32": 1e6 / 3}, "memory_bandwidth": 1e7 / 3}
 LINK = {"bandwidth": 1e9, "latency": 1e-7}
 # The model, devices by node, rates, and what is left out.
 FOUND = [("gemm", [("whole", 3)], None, ""),
@@ -372,7 +373,7 @@ FOUND = [("gemm", [("whole", 3)], None, ""),
 def machine_file(tools, nodes, rates=None):
     path = tools.path("machine.json")
     with open(path, "w", encoding="utf-8") as file:
-        json.dump({"kinds": {"whole": KIND, "half": HALF},
+        json.dump({"kinds": {"whole": KIND, "half": HALF, "third": THIRD},
                    "nodes": [{"count": 1, "kind": kind, "devices": devices}
                              for kind, devices in nodes],
                    "links": {"intra": LINK, "inter": LINK},
@@ -449,20 +450,20 @@ def sample_machine():
     return machine
 
 
-def measured(tools, machine, batch, told):
-    """How much faster the best plan is than the best of one mesh, `told` in its
-    summary."""
+def measured(tools, machine, batch, told, options=("--parts=auto",)):
+    """How much faster the best plan of these options is than the best of one mesh,
+    `told` in its summary."""
     path = tools.path("machine.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(machine, file)
     tools.extra["MERAK_PACE"] = "1"
     found = {}
-    for parts in ("off", "auto"):
+    for parts, more in (("off", [*options, "--parts=off"]), ("auto", options)):
         plan, log = tools.path(f"{parts}.plan"), tools.path(f"{parts}.jsonl")
         out, _ = tools.run(
             "merakc", os.path.join(harness.ROOT, "samples/01-train-gpt/model.onnx"),
             "-o", plan, f"--global-batch={batch}", f"--cluster={path}",
-            f"--parts={parts}")
+            *more)
         tools.run("merak-run", plan, "--data=synthetic", "--steps=9",
                   "--threads=1", f"--log={log}")
         seconds = sorted(entry["seconds"] for entry in harness.read_log(log))[2]
