@@ -458,7 +458,8 @@ def measured(tools, machine, batch, told, options=("--parts=auto",)):
         json.dump(machine, file)
     tools.extra["MERAK_PACE"] = "1"
     found = {}
-    for parts, more in (("off", [*options, "--parts=off"]), ("auto", options)):
+    rest = [option for option in options if not option.startswith("--parts")]
+    for parts, more in (("off", [*rest, "--parts=off"]), ("auto", options)):
         plan, log = tools.path(f"{parts}.plan"), tools.path(f"{parts}.jsonl")
         out, _ = tools.run(
             "merakc", os.path.join(harness.ROOT, "samples/01-train-gpt/model.onnx"),
@@ -466,12 +467,14 @@ def measured(tools, machine, batch, told, options=("--parts=auto",)):
             *more)
         tools.run("merak-run", plan, "--data=synthetic", "--steps=9",
                   "--threads=1", f"--log={log}")
-        seconds = sorted(entry["seconds"] for entry in harness.read_log(log))[2]
-        found[parts] = 1e3 * seconds, milliseconds(out, "step       ")
+        seconds = sorted(entry["seconds"] for entry in harness.read_log(log))
+        found[parts] = 1e3 * seconds[2], milliseconds(out, "step       ")
         # Instructions wait until their time is over: other work on the machine
-        # makes steps longer, nothing shorter.
-        if found[parts][0] < 0.9 * found[parts][1]:
-            raise Failed(f"{found[parts][0]:.1f} ms, predicted "
+        # makes steps longer, nothing shorter. One that begins late, while another
+        # rank is ahead, is short; all of them are not.
+        mean = 1e3 * sum(seconds) / len(seconds)
+        if mean < 0.9 * found[parts][1]:
+            raise Failed(f"{mean:.1f} ms, predicted "
                          f"{found[parts][1]:.1f}")
     if told not in out:
         raise Failed(f"another plan was taken: {out}")
