@@ -137,6 +137,10 @@ private:
   bool moveUnit(Draft &draft);
   double sumSeconds(const Draft &draft, size_t longest);
   std::optional<SharedPlan> plan(Draft draft);
+  // Whether nothing is planned that certainly takes longer than what is known.
+  bool isLimited(Origin origin) const {
+    return origin == Origin::Classes || hasSeveralKinds(input.cluster);
+  }
   bool mustBeSlower(const Draft &draft) const;
 
   const SearchInput &input;
@@ -300,12 +304,12 @@ double SharesSearch::sumsOf(const Draft &draft) {
   return sums.seconds(all, longest);
 }
 
-// Shares it. False: there are too few microbatches. Classes of devices differ
-// in what sums take, replicas of one mesh hardly.
+// Shares it. False: there are too few microbatches. What is compared with
+// other plans has its sums.
 bool SharesSearch::price(Draft &draft) {
   if (!share(draft))
     return false;
-  if (draft.origin == Origin::Classes)
+  if (isLimited(draft.origin))
     draft.seconds += sumsOf(draft);
   return true;
 }
@@ -345,6 +349,10 @@ void SharesSearch::draft(Origin origin, std::vector<PipelineStages> pipelines,
 // Replicas on devices of several kinds: those that are alike are one pipeline,
 // if samples can be split over them.
 void SharesSearch::draftReplicas(const Degrees &d) {
+  // As in a search for one mesh.
+  if (hasSeveralKinds(input.cluster) && d.tp > input.cluster.perNode &&
+      !input.pinned.mesh.contains(kTensorAxis))
+    return;
   std::vector<PipelineStages> replicas = replicasOf(d);
   int64_t samplesAtOnce = 1; // of a replica each
   if (hasSeveralKinds(input.cluster)) {
@@ -530,9 +538,7 @@ std::optional<SharedPlan> SharesSearch::plan(Draft draft) {
 }
 
 bool SharesSearch::mustBeSlower(const Draft &draft) const {
-  const bool isLimited =
-      draft.origin == Origin::Classes || hasSeveralKinds(input.cluster);
-  return isLimited && question.limit > 0 &&
+  return isLimited(draft.origin) && question.limit > 0 &&
          draft.seconds >= kRough * question.limit;
 }
 
