@@ -19,112 +19,149 @@ std::vector<int> uniformFloor(int n, int p) {
 namespace {
 
 // Boundaries of parts, part by part: how heavy the heaviest of the first q is,
-// by their end, from that of one part less.
+// by their end, from that of one part less. Part q weighs what stage
+// q % stages says.
 class Balancer {
 public:
-  Balancer(int n, int parts)
-      : n(n), parts(parts), best(size_t(n) + 1, kNone), before(best),
-        from(size_t(parts) + 1) {
-    best[0] = 0;
+  // All weigh alike, or each slowness[q % its size] times as much.
+  Balancer(const std::vector<double> &weights, int parts,
+           const std::vector<double> &slowness)
+      : Balancer(int(weights.size()), parts) {
+    addWeights(weights);
+    if (!slowness.empty())
+      slow = slowness;
+    isAlike = slowness.empty();
+  }
+  Balancer(const std::vector<std::vector<double>> &weights, int parts)
+      : Balancer(int(weights.front().size()), parts) {
+    for (const std::vector<double> &of : weights)
+      addWeights(of);
+    isAlike = false;
   }
 
-  // All parts weigh alike, or part q slowness[q % its size] times as much.
-  std::vector<int> run(const std::vector<double> &weights,
-                       const std::vector<double> &slowness) {
-    setWeights(weights);
-    if (slowness.empty())
-      return runAlike();
+  std::vector<int> run() {
+    setMost();
+    setWindows();
     for (int q = 1; q <= parts; ++q) {
-      nextPart();
-      addPart(q, slowness[size_t(q - 1) % slowness.size()]);
-    }
-    return ends();
-  }
-
-  std::vector<int> run(const std::vector<std::vector<double>> &weights) {
-    for (int q = 1; q <= parts; ++q) {
-      setWeights(weights[size_t(q - 1) % weights.size()]);
-      nextPart();
-      addPart(q, 1);
+      std::swap(best, before);
+      std::fill(best.begin(), best.end(), kNone);
+      from[size_t(q)].assign(windows[size_t(q)].size(), 0);
+      if (isAlike)
+        addAlike(q);
+      else
+        addPart(q);
     }
     return ends();
   }
 
 private:
-  void setWeights(const std::vector<double> &weights) {
-    prefix = {0};
-    for (double weight : weights)
-      prefix.push_back(prefix.back() + weight);
+  Balancer(int n, int parts)
+      : n(n), parts(parts), best(size_t(n) + 1, kNone), before(best),
+        windows(size_t(parts) + 1), from(size_t(parts) + 1) {
+    best[0] = 0;
   }
 
-  void nextPart() {
-    std::swap(best, before);
-    std::fill(best.begin(), best.end(), kNone);
+  void addWeights(const std::vector<double> &weights) {
+    std::vector<double> &sums = prefixes.emplace_back(1, 0.0);
+    for (double weight : weights)
+      sums.push_back(sums.back() + weight);
+  }
+  const std::vector<double> &prefixOf(int q) const { // from 1 on
+    return prefixes[size_t(q - 1) % prefixes.size()];
+  }
+  double slownessOf(int q) const { return slow[size_t(q - 1) % slow.size()]; }
+  double weightOf(int q, int begin, int end) const {
+    const std::vector<double> &prefix = prefixOf(q);
+    return slownessOf(q) * (prefix[size_t(end)] - prefix[size_t(begin)]);
   }
 
   std::vector<int> ends() const {
     std::vector<int> out(size_t(parts) + 1, n);
     for (int q = parts, i = n; q > 0; --q)
-      out[size_t(q) - 1] = i = from[size_t(q)].at(i);
+      out[size_t(q) - 1] = i =
+          from[size_t(q)][size_t(i - windows[size_t(q)].first)];
     return out;
   }
 
-  // Ends of a part that may be among the first q of the lightest parts: no
-  // heavier than so many of `most`, and what is left no heavier than the rest.
-  struct Window {
-    int first = 0, last = 0;
-  };
-  Window windowOf(int q, double most) const {
-    const auto least = std::lower_bound(prefix.begin(), prefix.end(),
-                                        prefix.back() - (parts - q) * most);
-    const auto end = std::upper_bound(prefix.begin(), prefix.end(), q * most);
-    return {std::max(q, int(least - prefix.begin())),
-            std::min(n - (parts - q), int(end - prefix.begin()) - 1)};
+  // ------------------------------------------------- what need not be tried
+
+  // Where a part of no more than `weight` ends at the latest, and begins at the
+  // earliest.
+  int latestEnd(int q, int begin, double weight) const {
+    const std::vector<double> &prefix = prefixOf(q);
+    const auto end =
+        std::upper_bound(prefix.begin() + begin, prefix.end(),
+                         prefix[size_t(begin)] + weight / slownessOf(q));
+    return std::max(begin, int(end - prefix.begin()) - 1);
+  }
+  int earliestBegin(int q, int end, double weight) const {
+    const std::vector<double> &prefix = prefixOf(q);
+    return int(std::lower_bound(prefix.begin(), prefix.begin() + end,
+                                prefix[size_t(end)] - weight / slownessOf(q)) -
+               prefix.begin());
   }
 
-  // Whether so many parts of at most that weight hold all of it.
-  bool holds(double most) const {
+  // Whether parts that are each as long as that weight allows hold all of it.
+  bool holds(double weight) const {
     int at = 0;
-    for (int q = 0; q < parts && at < n; ++q) {
-      const auto end = std::upper_bound(prefix.begin() + at, prefix.end(),
-                                        prefix[size_t(at)] + most);
-      at = std::max(at, int(end - prefix.begin()) - 1);
+    for (int q = 1; q <= parts; ++q) {
+      const int end = std::min(latestEnd(q, at, weight), n - (parts - q));
+      if (end == at)
+        return false;
+      at = end;
     }
     return at == n;
   }
 
-  // A little more than what the heaviest part must weigh; no more than the mean
-  // and one op.
-  double mostWeight() const {
-    double low = prefix.back() / parts, most = 0;
-    for (int i = 0; i < n; ++i)
-      most = std::max(most, prefix[size_t(i) + 1] - prefix[size_t(i)]);
-    double high = low + most;
+  // So much is enough: about what weighs least, if it could be cut anywhere,
+  // and one op. Where that is not so all is tried.
+  void setMost() {
+    double speed = 0, heaviest = 0;
+    for (int q = 1; q <= parts; ++q)
+      speed += 1 / std::max(weightOf(q, 0, n), 1e-300);
+    const int stages = std::min(parts, int(prefixes.size() * slow.size()));
+    for (int q = 1; q <= stages; ++q)
+      for (int i = 0; i < n; ++i)
+        heaviest = std::max(heaviest, weightOf(q, i, i + 1));
+    double low = 1 / speed, high = low + heaviest;
+    for (int doubled = 0; doubled < kHalved && !holds(high); ++doubled)
+      high *= 2;
+    if (!holds(high))
+      return;
     for (int halved = 0; halved < kHalved; ++halved)
       (holds((low + high) / 2) ? high : low) = (low + high) / 2;
-    return high * (1 + 1e-9); // sums of floating-point numbers round
+    most = high * (1 + 1e-9); // sums of floating-point numbers round
   }
 
-  std::vector<int> runAlike() {
-    const double most = mostWeight();
-    Window last{0, 0};
-    for (int q = 1; q <= parts; ++q) {
-      nextPart();
-      const Window window = windowOf(q, most);
-      addPart(q, last, window);
-      last = window;
-    }
-    return ends();
+  // Ends of a part.
+  struct Window {
+    int first = 0, last = 0;
+    size_t size() const { return size_t(std::max(0, last - first + 1)); }
+  };
+  // Those of lightest parts: the parts up to there weigh no more than `most`
+  // each, and neither do those behind it.
+  void setWindows() {
+    for (int q = 1, end = 0; q <= parts; ++q)
+      windows[size_t(q)].last =
+          std::min(n - (parts - q), end = latestEnd(q, end, most));
+    windows[size_t(parts)] = {n, n};
+    for (int q = parts, begin = n; q > 1; --q)
+      windows[size_t(q) - 1].first =
+          std::max(q - 1, begin = earliestBegin(q, begin, most));
   }
+
+  // --------------------------------------------------------------- one part
 
   // Of the last part's begin j, its weight falls and the heaviest before it
-  // rises: the best j is where they meet. Of equal ones the last. Begins and
-  // ends outside of the windows belong to no lightest parts.
-  void addPart(int q, Window begins, Window of) {
-    from[size_t(q)].resize(of.first, of.last);
+  // rises: the best j is where they meet. Of equal ones the last.
+  void addAlike(int q) {
+    const std::vector<double> &prefix = prefixes.front();
+    const Window of = windows[size_t(q)];
     // Neither falls as i grows.
-    int low = begins.first, same = low;
+    const int first = windows[size_t(q) - 1].first;
+    int low = first, same = low;
     for (int i = of.first; i <= of.last; ++i) {
+      int &begin = from[size_t(q)][size_t(i - of.first)];
       auto last = [&](int j) { return prefix[i] - prefix[j]; };
       while (low < i && before[low] < last(low))
         ++low;
@@ -134,61 +171,55 @@ private:
           same = low;
         while (same + 1 < i && before[same + 1] == before[low])
           ++same;
-        from[size_t(q)].at(i) = same;
+        begin = same;
       }
-      if (low > begins.first && last(low - 1) < best[i]) {
+      if (low > first && last(low - 1) < best[i]) {
         best[i] = last(low - 1);
-        from[size_t(q)].at(i) = low - 1;
+        begin = low - 1;
       }
     }
   }
 
   // On stages of unlike speed a longer beginning need not be slower: its last
   // part, which is not empty, may be on a slow one. So all ends are tried.
-  void addPart(int q, double slow) {
-    from[size_t(q)].resize(q, n);
-    for (int i = q; i <= n; ++i)
-      for (int j = q - 1; j < i; ++j) {
-        const double most = std::max(before[j], slow * (prefix[i] - prefix[j]));
-        if (most <= best[i]) {
-          best[i] = most;
-          from[size_t(q)].at(i) = j;
+  void addPart(int q) {
+    const Window of = windows[size_t(q)], begins = windows[size_t(q) - 1];
+    int first = begins.first;
+    for (int i = of.first; i <= of.last; ++i) {
+      while (first < i && weightOf(q, first, i) > most)
+        ++first;
+      for (int j = first; j <= std::min(i - 1, begins.last); ++j) {
+        const double heaviest = std::max(before[j], weightOf(q, j, i));
+        if (heaviest <= best[i]) {
+          best[i] = heaviest;
+          from[size_t(q)][size_t(i - of.first)] = j;
         }
       }
-  }
-
-  // Of a part, by its end: where it begins.
-  class Begins {
-  public:
-    void resize(int firstEnd, int lastEnd) {
-      first = firstEnd;
-      begins.assign(size_t(std::max(0, lastEnd - firstEnd + 1)), 0);
     }
-    int &at(int end) { return begins[size_t(end - first)]; }
-    int at(int end) const { return begins[size_t(end - first)]; }
-
-  private:
-    int first = 0;
-    std::vector<int> begins;
-  };
+  }
 
   static constexpr int kHalved = 8;
   static constexpr double kNone = std::numeric_limits<double>::infinity();
   const int n, parts;
-  std::vector<double> prefix, best, before;
-  std::vector<Begins> from; // by part
+  std::vector<std::vector<double>> prefixes; // of stages, or of all
+  std::vector<double> slow{1};               // likewise
+  bool isAlike = true;
+  double most = kNone; // no part of lightest ones weighs more
+  std::vector<double> best, before;
+  std::vector<Window> windows;        // by part
+  std::vector<std::vector<int>> from; // by part and end in its window: begins
 };
 
 } // namespace
 
 std::vector<int> balance(const std::vector<double> &weights, int parts,
                          const std::vector<double> &slowness) {
-  return Balancer(int(weights.size()), parts).run(weights, slowness);
+  return Balancer(weights, parts, slowness).run();
 }
 
 std::vector<int> balance(const std::vector<std::vector<double>> &weights,
                          int parts) {
-  return Balancer(int(weights.front().size()), parts).run(weights);
+  return Balancer(weights, parts).run();
 }
 
 static Status tooFew(int parts, int found) {

@@ -46,6 +46,7 @@ double ReshardPrices::priced(const PipelineStages::Stage &from,
   resharding::ReshardOptions options =
       *resharding::optionsOfPlan(strategy); // its name was read
   options.order = resharding::OrderRule::Size;
+  options.orderOptions.bounded = false;
   Result<resharding::Resharding> found =
       resharding::reshard(placed(from), placed(to), 1, machine, options);
   return found.ok() ? found->seconds : std::numeric_limits<double>::infinity();

@@ -147,7 +147,8 @@ Result<Resharding> reshard(const Placement &source, const Placement &target,
   status.merge(tasks.status());
   if (!status.ok())
     return status;
-  const double bound = boundOf(*tasks, elementBytes, cluster);
+  const double bound =
+      options.orderOptions.bounded ? boundOf(*tasks, elementBytes, cluster) : 0;
   const bool converts = options.strategy == Strategy::Convert;
   ReshardOptions direct = options;
   if (converts)

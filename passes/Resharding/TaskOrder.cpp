@@ -50,22 +50,55 @@ namespace {
 using Interfaces = std::set<int>;
 
 // What a task adds to the work of a set of interfaces, whatever is chosen.
-double least(const std::vector<Choice> &task, const Interfaces &set) {
+double least(const std::vector<Choice> &task, const std::vector<char> &isIn) {
   double best = -1;
   for (const Choice &choice : task) {
     double sum = 0;
     for (const Use &use : choice.uses)
-      sum += set.count(use.interface) ? use.busy : 0;
+      sum += isIn[size_t(use.interface)] ? use.busy : 0;
     best = best < 0 ? sum : std::min(best, sum);
   }
   return best;
 }
 
 double meanWork(const OrderProblem &problem, const Interfaces &set) {
+  std::vector<char> isIn(size_t(problem.interfaces), 0);
+  for (int interface : set)
+    isIn[size_t(interface)] = 1;
   double sum = 0;
   for (const std::vector<Choice> &task : problem.tasks)
-    sum += least(task, set);
+    sum += least(task, isIn);
   return sum / double(set.size());
+}
+
+// Of each interface alone.
+std::vector<double> workOf(const OrderProblem &problem) {
+  std::vector<double> work(size_t(problem.interfaces), 0), own(work),
+      fewest(work);
+  // Of a task: choices that have used an interface, all before the next one.
+  std::vector<size_t> used(size_t(problem.interfaces), 0);
+  for (const std::vector<Choice> &task : problem.tasks) {
+    for (size_t c = 0; c < task.size(); ++c) {
+      for (const Use &use : task[c].uses)
+        own[size_t(use.interface)] += use.busy;
+      for (const Use &use : task[c].uses) {
+        const size_t i = size_t(use.interface);
+        if (used[i] == c) {
+          fewest[i] = c == 0 ? own[i] : std::min(fewest[i], own[i]);
+          ++used[i];
+        }
+      }
+      for (const Use &use : task[c].uses)
+        own[size_t(use.interface)] = 0;
+    }
+    for (const Choice &choice : task)
+      for (const Use &use : choice.uses) {
+        const size_t i = size_t(use.interface);
+        work[i] += used[i] == task.size() ? fewest[i] : 0;
+        used[i] = 0;
+      }
+  }
+  return work;
 }
 
 // Interfaces of some choices of a task, but not of all.
@@ -111,8 +144,8 @@ std::set<Interfaces> unions(const OrderProblem &problem, size_t limit) {
 double lowerBound(const OrderProblem &problem) {
   constexpr size_t kMostSets = 512;
   double bound = 0;
-  for (int interface = 0; interface < problem.interfaces; ++interface)
-    bound = std::max(bound, meanWork(problem, {interface}));
+  for (double work : workOf(problem))
+    bound = std::max(bound, work);
   for (const Interfaces &set : unions(problem, kMostSets))
     bound = std::max(bound, meanWork(problem, set));
   return bound;
@@ -180,7 +213,8 @@ TaskOrder ordered(const OrderProblem &problem, OrderRule rule,
 
 TaskOrder orderTasks(const OrderProblem &problem, OrderRule rule,
                      const OrderOptions &options) {
-  return ordered(problem, rule, options, lowerBound(problem));
+  return ordered(problem, rule, options,
+                 options.bounded ? lowerBound(problem) : 0);
 }
 
 } // namespace merak::resharding

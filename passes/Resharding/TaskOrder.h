@@ -55,6 +55,9 @@ struct OrderOptions {
   // Sets that Greedy compares; fewer where there are hundreds of tasks.
   int trials = 100;
   int64_t searchNodes = 50000; // of Search
+  // Whether anybody asks for bounds, which take longer than simple rules.
+  // Without them nothing is known to be optimal.
+  bool bounded = true;
 };
 
 // When the last interface is free again.

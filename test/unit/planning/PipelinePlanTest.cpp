@@ -287,16 +287,35 @@ TEST(Cuts, BalanceEqualsBruteForce) {
   }
 }
 
-// By definition: of equally good last parts the shortest one.
+// By definition: of equally good last parts the shortest one. On stages that
+// are alike, of unlike speeds, or with weights of their own.
 TEST(Cuts, BalanceTakesTheLastOfEqualCuts) {
   Random random(8);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 900; ++round) {
     const int n = pick(random, 1, 24), p = pick(random, 1, n);
-    std::vector<double> weights, prefix(1, 0);
-    for (int i = 0; i < n; ++i) {
-      weights.push_back(pick(random, 0, round % 3 ? 9 : 1) / 7.0);
-      prefix.push_back(prefix.back() + weights.back());
+    const int stages = round < 300 ? 1 : pick(random, 1, p);
+    std::vector<double> slowness;
+    std::vector<std::vector<double>> weights, prefixes;
+    for (int s = 0; s < stages; ++s) {
+      slowness.push_back(pick(random, 1, 4));
+      weights.emplace_back();
+      prefixes.emplace_back(1, 0);
+      for (int i = 0; i < n; ++i) {
+        // Of unlike speeds the same ops.
+        const double weight = s > 0 && round < 600
+                                  ? weights[0][size_t(i)]
+                                  : pick(random, 0, round % 3 ? 9 : 1) / 7.0;
+        weights.back().push_back(weight);
+        prefixes.back().push_back(prefixes.back().back() + weight);
+      }
     }
+    if (round < 300 || round >= 600)
+      slowness.clear();
+    const auto weightOf = [&](int q, int begin, int end) {
+      const std::vector<double> &prefix = prefixes[(q - 1) % stages];
+      const double slow = slowness.empty() ? 1 : slowness[(q - 1) % stages];
+      return slow * (prefix[end] - prefix[begin]);
+    };
     const double none = std::numeric_limits<double>::infinity();
     std::vector<std::vector<double>> best(p + 1,
                                           std::vector<double>(n + 1, none));
@@ -305,19 +324,20 @@ TEST(Cuts, BalanceTakesTheLastOfEqualCuts) {
     for (int q = 1; q <= p; ++q)
       for (int i = q; i <= n; ++i)
         for (int j = q - 1; j < i; ++j) {
-          const double most = std::max(best[q - 1][j], prefix[i] - prefix[j]);
+          const double most = std::max(best[q - 1][j], weightOf(q, j, i));
           if (most <= best[q][i]) {
             best[q][i] = most;
             from[q][i] = j;
           }
         }
-    const std::vector<int> found = balance(weights, p);
+    const std::vector<int> found =
+        round < 600 ? balance(weights[0], p, slowness) : balance(weights, p);
     double heaviest = 0;
     for (int q = 0; q < p; ++q)
-      heaviest = std::max(heaviest, prefix[found[q + 1]] - prefix[found[q]]);
+      heaviest = std::max(heaviest, weightOf(q + 1, found[q], found[q + 1]));
     EXPECT_EQ(heaviest, best[p][n]);
     for (int q = p, i = n; q > 0; --q) {
-      EXPECT_EQ(found[q - 1], from[q][i]) << n << " " << p;
+      EXPECT_EQ(found[q - 1], from[q][i]) << round << " " << n << " " << p;
       i = from[q][i];
     }
   }

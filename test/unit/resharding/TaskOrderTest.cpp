@@ -52,6 +52,22 @@ double bruteForce(const OrderProblem &problem) {
   return best;
 }
 
+// What no choice keeps from an interface.
+double workOf(const OrderProblem &problem, int interface) {
+  double work = 0;
+  for (const std::vector<Choice> &task : problem.tasks) {
+    double least = 1e300;
+    for (const Choice &choice : task) {
+      double busy = 0;
+      for (const Use &use : choice.uses)
+        busy += use.interface == interface ? use.busy : 0;
+      least = std::min(least, busy);
+    }
+    work += least;
+  }
+  return work;
+}
+
 void expectSolution(const OrderProblem &problem, const TaskOrder &found) {
   std::vector<int> order = found.order;
   std::sort(order.begin(), order.end());
@@ -69,6 +85,8 @@ TEST(TaskOrder, SearchFindsTheOptimum) {
     const OrderProblem problem = randomProblem(random, 1 + int(random() % 5));
     const double optimum = bruteForce(problem), bound = lowerBound(problem);
     EXPECT_LE(bound, optimum * (1 + 1e-12));
+    for (int interface = 0; interface < problem.interfaces; ++interface)
+      EXPECT_GE(bound, workOf(problem, interface));
     aboveBound += optimum > bound * (1 + 1e-9);
     for (OrderRule rule :
          {OrderRule::Naive, OrderRule::Size, OrderRule::Sorted,
@@ -88,6 +106,25 @@ TEST(TaskOrder, SearchFindsTheOptimum) {
   }
   EXPECT_EQ(finished, 300);
   EXPECT_GT(aboveBound, 4); // else the bound would decide everything
+}
+
+// Whether bounds are asked for changes no order of a simple rule.
+TEST(TaskOrder, WithoutBoundsTheSameOrder) {
+  std::mt19937 random(3);
+  OrderOptions without;
+  without.bounded = false;
+  int proved = 0;
+  for (int i = 0; i < 100; ++i) {
+    const OrderProblem problem = randomProblem(random, 1 + int(random() % 9));
+    const TaskOrder a = orderTasks(problem, OrderRule::Size),
+                    b = orderTasks(problem, OrderRule::Size, without);
+    EXPECT_EQ(a.choice, b.choice);
+    EXPECT_EQ(a.order, b.order);
+    EXPECT_EQ(a.makespan, b.makespan);
+    EXPECT_FALSE(b.optimal);
+    proved += a.optimal;
+  }
+  EXPECT_GT(proved, 4);
 }
 
 // A search that is cut off says so, and is not worse than what it began with.
