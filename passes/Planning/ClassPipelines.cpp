@@ -2,7 +2,6 @@
 
 #include "passes/Planning/MicrobatchLimit.h"
 #include "passes/Planning/StageMix.h"
-#include "passes/Stragglers/StageLayers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +20,13 @@ bool ClassPipelines::isAlike() const {
     return of.stages.size() == first.stages.size() &&
            of.stages.front().tp == first.stages.front().tp;
   });
+}
+
+stragglers::PipelineWork workOf(double first, double next) {
+  const auto whole = [](double seconds) {
+    return std::max<int64_t>(1, std::llround(seconds * 1e9));
+  };
+  return {{.slowest = whole(next), .all = whole(first)}, /*stages=*/1};
 }
 
 namespace {
@@ -149,10 +155,7 @@ void ClassSearch::add(const std::vector<const Option *> &chosen,
   int64_t stages = 0;
   for (const Option *option : chosen)
     if (option->pp > 0) {
-      const auto whole = [](double seconds) {
-        return std::max<int64_t>(1, std::llround(seconds * 1e9));
-      };
-      work.push_back({{whole(option->slowest), whole(option->all)}, 1});
+      work.push_back(workOf(option->all, option->slowest));
       stages += option->pp;
     }
   if (work.size() < 2 || microbatches > kMicrobatchesPerStage * stages)

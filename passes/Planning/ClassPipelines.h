@@ -5,6 +5,7 @@
 #pragma once
 
 #include "passes/Planning/DeviceClasses.h"
+#include "passes/Stragglers/StageLayers.h"
 
 namespace merak::planning {
 
@@ -16,6 +17,10 @@ struct ClassPipelines {
   // parallelism, so that their stages can hold the same layers.
   bool isAlike() const;
 };
+
+// Of a pipeline that has one unit of microbatches at least: seconds of the
+// first one, and of each that follows; in whole nanoseconds.
+stragglers::PipelineWork workOf(double first, double next);
 
 // Of all numbers of microbatches that divide the batch; two pipelines at least,
 // of which each trains one microbatch at least. At most `most` of those that

@@ -6,13 +6,13 @@
 #include "passes/Planning/StageNames.h"
 #include "passes/Planning/SteadyTimes.h"
 #include "passes/Planning/Submicrobatches.h"
-#include "passes/Stragglers/StageLayers.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <functional>
 #include <map>
 #include <numeric>
 
@@ -131,11 +131,14 @@ private:
   void leaveOut(Draft draft);
   void draftReplicas(const Degrees &degrees);
   void draftClasses();
-  double sumsOf(const Draft &draft);
+  double roughSums(const Draft &draft);
   const Planned *planOf(const Draft &draft, size_t pipeline, int64_t share);
   bool keepBest(const Draft &draft, std::optional<SharedPlan> &best);
   bool moveUnit(Draft &draft);
-  double sumSeconds(const Draft &draft, size_t longest);
+  double plannedSums(const Draft &draft, size_t longest);
+  // Where `fill` says the cuts of each pipeline and its weight gradients.
+  double sumsOf(const Draft &draft, size_t longest,
+                const std::function<void(size_t, CutPipeline &)> &fill);
   std::optional<SharedPlan> plan(Draft draft);
   // Whether nothing is planned that certainly takes longer than what is known.
   bool isLimited(Origin origin) const {
@@ -216,16 +219,10 @@ void SharesSearch::setCuts(PipelineStages &pipeline,
 
 // By the times of its pipelines. False: there are too few microbatches.
 bool SharesSearch::share(Draft &draft) const {
-  const auto whole = [](double seconds) {
-    return std::max<int64_t>(1, std::llround(seconds * 1e9));
-  };
   std::vector<stragglers::PipelineWork> work;
-  for (const SteadyTimes &times : draft.times) {
-    stragglers::PipelineWork &one = work.emplace_back();
-    one.time.slowest = whole(times.of(1 + draft.unit) - times.of(1));
-    one.time.all = whole(times.of(draft.unit));
-    one.stages = 1; // so many units at least
-  }
+  for (const SteadyTimes &times : draft.times)
+    work.push_back(
+        workOf(times.of(draft.unit), times.of(1 + draft.unit) - times.of(1)));
   const std::optional<std::vector<int64_t>> units =
       stragglers::shareMicrobatches(work, draft.microbatches / draft.unit,
                                     stragglers::Objective::Filled);
@@ -272,14 +269,14 @@ void SharesSearch::leaveOut(Draft draft) {
   }
 }
 
-// What sums take beside plans that are not made yet.
-double SharesSearch::sumsOf(const Draft &draft) {
+// Where all have the same cuts, gradients are summed beside the last backward
+// pass, as over replicas; else a stage has some in common with several others,
+// and none is summed before that.
+double
+SharesSearch::sumsOf(const Draft &draft, size_t longest,
+                     const std::function<void(size_t, CutPipeline &)> &fill) {
   std::vector<PipelineShape> shapes;
   std::vector<CutPipeline> all;
-  size_t longest = 0;
-  const auto secondsOf = [&](size_t i) {
-    return draft.times[i].of(*draft.pipelines[i].microbatches);
-  };
   shapes.reserve(draft.pipelines.size());
   for (size_t i = 0; i < draft.pipelines.size(); ++i) {
     std::optional<PipelineShape> shape =
@@ -287,21 +284,29 @@ double SharesSearch::sumsOf(const Draft &draft) {
     if (!shape)
       return 0;
     shapes.push_back(std::move(*shape));
-    CutPipeline &cut = all.emplace_back();
-    cut = {&draft.pipelines[i],
-           &shapes.back(),
-           *cutsOf(shapes.back(), draft.kinds[i]),
-           {}};
-    for (size_t part = 0; part + 1 < cut.begin.size(); ++part)
-      cut.weight.push_back(
-          kWeightShare * shapes.back().slownessOf(int(part)) *
-          shapes.back()
-              .modelOf(int(part), *shapes.back().meshes.front().model)
-              .seconds(cut.begin[part], cut.begin[part + 1]));
-    if (secondsOf(i) > secondsOf(longest))
-      longest = i;
+    all.push_back({&draft.pipelines[i], &shapes.back(), {}, {}});
+    fill(i, all.back());
   }
   return sums.seconds(all, longest);
+}
+
+// What sums take beside plans that are not made yet.
+double SharesSearch::roughSums(const Draft &draft) {
+  size_t longest = 0;
+  const auto secondsOf = [&](size_t i) {
+    return draft.times[i].of(*draft.pipelines[i].microbatches);
+  };
+  for (size_t i = 1; i < draft.pipelines.size(); ++i)
+    if (secondsOf(i) > secondsOf(longest))
+      longest = i;
+  return sumsOf(draft, longest, [&](size_t i, CutPipeline &cut) {
+    const PipelineShape &shape = *cut.shape;
+    cut.begin = *cutsOf(shape, draft.kinds[i]);
+    for (size_t part = 0; part + 1 < cut.begin.size(); ++part)
+      cut.weight.push_back(kWeightShare * shape.slownessOf(int(part)) *
+                           shape.modelOf(int(part), *shape.meshes.front().model)
+                               .seconds(cut.begin[part], cut.begin[part + 1]));
+  });
 }
 
 // Shares it. False: there are too few microbatches. What is compared with
@@ -310,7 +315,7 @@ bool SharesSearch::price(Draft &draft) {
   if (!share(draft))
     return false;
   if (isLimited(draft.origin))
-    draft.seconds += sumsOf(draft);
+    draft.seconds += roughSums(draft);
   return true;
 }
 
@@ -430,23 +435,14 @@ SharesSearch::planOf(const Draft &draft, size_t pipeline, int64_t share) {
   return &*it->second;
 }
 
-// Where all have the same cuts, gradients are summed beside the last backward
-// pass, as over replicas; else a stage has some in common with several others,
-// and none is summed before that.
-double SharesSearch::sumSeconds(const Draft &draft, size_t longest) {
-  std::vector<PipelineShape> shapes;
-  std::vector<CutPipeline> all;
-  shapes.reserve(draft.pipelines.size());
-  for (size_t i = 0; i < draft.pipelines.size(); ++i) {
-    shapes.push_back(*shapeOf(draft.pipelines[i], draft.microbatches));
+double SharesSearch::plannedSums(const Draft &draft, size_t longest) {
+  return sumsOf(draft, longest, [&](size_t i, CutPipeline &cut) {
     const PipelinePlan &plan =
         planOf(draft, i, *draft.pipelines[i].microbatches)->plan;
-    CutPipeline &cut = all.emplace_back();
-    cut = {&draft.pipelines[i], &shapes.back(), plan.begin, {}};
+    cut.begin = plan.begin;
     for (const StageCost &stage : plan.cost.stages)
       cut.weight.push_back(stage.times.W);
-  }
-  return sums.seconds(all, longest);
+  });
 }
 
 // As its pipelines are planned, if that is better than `best`. False: one of
@@ -464,7 +460,7 @@ bool SharesSearch::keepBest(const Draft &draft,
       number = i;
     }
   }
-  const double summing = sumSeconds(draft, number);
+  const double summing = plannedSums(draft, number);
   const double seconds = longest->plan.cost.seconds + summing;
   if (best && seconds >= best->plan.plan.cost.seconds)
     return true;

@@ -6,8 +6,7 @@
 //   ranks     threads of one process         processes, by mpirun
 //   copies    without --save-every           always, but of GPUs' ranks
 //   replan    auto; suggest where the state cannot move (GPUs)
-//   log       none                           beside the plan: the agent reads
-//   it
+//   log       none                           beside the plan, for the agent
 #pragma once
 
 #include "runtime/launch/RunOptions.h"

@@ -23,9 +23,9 @@ import signal
 import sys
 import time
 
+import agents
 import harness
 import mpi
-import restarts
 from harness import Case, Failed
 from migration import mpi_is_built
 
@@ -86,14 +86,14 @@ def bring_back(tools, host):
 
 
 def four_ranks(tools, *options, mesh="pp=2,dp=2"):
-    plan, pace = restarts.gpt_plan(tools, mesh, "x.plan", *options)
+    plan, pace = agents.gpt_plan(tools, mesh, "x.plan", *options)
     tools.extra["MERAK_PACE"] = pace
     return plan
 
 
 def one_rank(tools, folder="x.plans"):
     os.makedirs(tools.path(folder), exist_ok=True)
-    restarts.gpt_plan(tools, "dp=1", folder + "/one.plan")
+    agents.gpt_plan(tools, "dp=1", folder + "/one.plan")
 
 
 def lost(run, tools, host="h2", step=10):
@@ -117,15 +117,15 @@ def check(run, event, plan, host="h2", made=True):
 def made_body(tools):
     options = on_hosts(tools)
     plan = four_ranks(tools)
-    with restarts.agent(tools, plan, *options, steps=STEPS) as run:
+    with agents.agent(tools, plan, *options, steps=STEPS) as run:
         event = lost(run, tools)
         check(run, event, "/x.plans/hosts-3-ranks.plan")
         if "no plan has a place on 3 ranks" not in run.told():
             raise Failed(f"it says {harness.last_lines(run.told())}")
         run.end()
-    restarts.as_replayed(tools, run, plan, STEPS)
+    agents.as_replayed(tools, run, plan, STEPS)
     bring_back(tools, "h2")
-    with restarts.agent(tools, plan, *options, steps=40, name="again") as again:
+    with agents.agent(tools, plan, *options, steps=40, name="again") as again:
         check(again, lost(again, tools), "/x.plans/hosts-3-ranks.plan", made=False)
         again.end()
     return (f"{event['ranks']} ranks after step {event['step']}, made in "
@@ -136,7 +136,7 @@ def beside_body(tools):
     options = on_hosts(tools)
     plan = four_ranks(tools)
     one_rank(tools)
-    with restarts.agent(tools, plan, *options, steps=2 * STEPS) as run:
+    with agents.agent(tools, plan, *options, steps=2 * STEPS) as run:
         check(run, lost(run, tools), "/x.plans/one.plan", made=False)
         run.wait_for(lambda: len(run.restarts()) > 1)
         better = run.restarts()[1]
@@ -150,24 +150,24 @@ def beside_body(tools):
         if back["why"] != "h2 is back" or back["ranks"] != 4 or back["lost"]:
             raise Failed(f"went on with {back}")
         run.end()
-    restarts.as_replayed(tools, run, plan, 2 * STEPS)
+    agents.as_replayed(tools, run, plan, 2 * STEPS)
     steps = [event["step"] for event in run.restarts()]
     return (f"1, {better['ranks']} and 4 ranks after steps {steps}, made in "
             f"{better['planned_seconds']:.1f} s")
 
 
 def copies_body(tools):
-    options = on_hosts(tools) + ["--copies=1", f"--copies-every={restarts.COPIES}"]
+    options = on_hosts(tools) + ["--copies=1", f"--copies-every={agents.COPIES}"]
     plan = four_ranks(tools, "--zero=1")
-    with restarts.agent(tools, plan, *options, steps=STEPS, every=0) as run:
-        run.wait_for(lambda: restarts.newest_copy(tools) >= 2 * restarts.COPIES)
-        copied = restarts.newest_copy(tools)
+    with agents.agent(tools, plan, *options, steps=STEPS, every=0) as run:
+        run.wait_for(lambda: agents.newest_copy(tools) >= 2 * agents.COPIES)
+        copied = agents.newest_copy(tools)
         event = lost(run, tools)
         check(run, event, "/x.plans/hosts-3-ranks.plan")
         run.end()
-    if event["state"] != "copies" or event["step"] < copied - restarts.COPIES:
+    if event["state"] != "copies" or event["step"] < copied - agents.COPIES:
         raise Failed(f"copies of step {copied}, went on with {event}")
-    restarts.as_replayed(tools, run, plan, STEPS)
+    agents.as_replayed(tools, run, plan, STEPS)
     return f"{event['ranks']} ranks after step {event['step']}"
 
 
@@ -182,7 +182,7 @@ def cluster_body(tools):
                              {"kind": "fast", "devices": 1},
                              {"kind": "slow", "devices": 1}]}, file)
     plan = four_ranks(tools, f"--cluster={tools.path('c.json')}")
-    with restarts.agent(tools, plan, *options, steps=60) as run:
+    with agents.agent(tools, plan, *options, steps=60) as run:
         event = lost(run, tools, "h1")
         check(run, event, "/x.plans/hosts-3-ranks-nodes-0-2.plan", "h1")
         run.end()
@@ -198,7 +198,7 @@ def rates_body(tools):
     plan = four_ranks(tools)
     # The second device of the first host, from then on.
     tools.extra["MERAK_SLOW"] = f"1:{SLOW}:10:100000"
-    with restarts.agent(tools, plan, *options, "--replan=suggest",
+    with agents.agent(tools, plan, *options, "--replan=suggest",
                         steps=STEPS) as run:
         run.wait_for(lambda: any("1" in entry.get("slow", {})
                                  and entry["rates"][1] > 0.8 * SLOW
@@ -212,7 +212,7 @@ def rates_body(tools):
         if not found or float(found.group(1)) < 0.6 * SLOW:
             raise Failed(f"went on with {event}: {harness.last_lines(run.told())}")
         run.end()
-    restarts.as_replayed(tools, run, plan, STEPS)
+    agents.as_replayed(tools, run, plan, STEPS)
     return os.path.basename(event["plan"])
 
 
@@ -220,7 +220,7 @@ def given_body(tools):
     options = on_hosts(tools)
     plan = four_ranks(tools)
     one_rank(tools, "others")
-    with restarts.agent(tools, plan, *options, f"--plans={tools.path('others')}",
+    with agents.agent(tools, plan, *options, f"--plans={tools.path('others')}",
                         steps=60) as run:
         check(run, lost(run, tools), "/others/one.plan", made=False)
         run.end()
@@ -228,7 +228,7 @@ def given_body(tools):
         raise Failed("plans were made")
     bring_back(tools, "h2")
     shutil.rmtree(tools.path("others"))
-    with restarts.agent(tools, plan, *options, f"--plans={tools.path('others')}",
+    with agents.agent(tools, plan, *options, f"--plans={tools.path('others')}",
                         steps=60, name="nothing") as run:
         check(run, lost(run, tools), "/x.plans/hosts-3-ranks.plan")
         run.end()
@@ -241,7 +241,7 @@ def none_body(tools):
             ("off", "off", "--compiler who makes them"),
             ("missing", "/nowhere/merakc", "cannot start \"/nowhere/merakc\""),
             ("failing", "/bin/false", "\"/bin/false\" ended with exit code 1")):
-        with restarts.agent(tools, plan, *options, f"--compiler={compiler}",
+        with agents.agent(tools, plan, *options, f"--compiler={compiler}",
                             name=name) as run:
             run.wait_for_step(10)
             lose(tools, "h2")
@@ -250,7 +250,7 @@ def none_body(tools):
             raise Failed(f"{compiler}: {harness.last_lines(said)}")
         bring_back(tools, "h2")
     one_rank(tools)
-    with restarts.agent(tools, plan, *options, "--compiler=/nowhere/merakc") as run:
+    with agents.agent(tools, plan, *options, "--compiler=/nowhere/merakc") as run:
         check(run, lost(run, tools), "/x.plans/one.plan", made=False)
         said = run.end()
     if said.count("no plan for 3 ranks could be made: cannot start") != 1:
@@ -272,7 +272,7 @@ def signals_body(tools):
         file.write(f"#!/bin/sh\necho $$ >{tools.path('compiler.pid')}\nexec sleep 300\n")
     os.chmod(tools.path("merakc"), 0o755)
     for name in ("stands", "beside"):
-        with restarts.agent(tools, plan, *options, f"--compiler={tools.path('merakc')}",
+        with agents.agent(tools, plan, *options, f"--compiler={tools.path('merakc')}",
                             name=name, steps=STEPS) as run:
             run.wait_for_step(10)
             lose(tools, "h2")
@@ -289,7 +289,7 @@ def signals_body(tools):
             raise Failed(f"ended with {code}, or the compiler did not")
         if name == "stands" and "stopped by SIGTERM while a plan was made" not in said:
             raise Failed(f"it says {harness.last_lines(said)}")
-        if not restarts.newest_saved(run):
+        if not agents.newest_saved(run):
             raise Failed("nothing is saved")
         bring_back(tools, "h2")
         os.remove(tools.path("compiler.pid"))

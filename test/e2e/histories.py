@@ -24,10 +24,10 @@ import subprocess
 import sys
 import time
 
+import agents
 import exact_models
 import harness
 import mpi
-import restarts
 import seams
 from harness import Case, Failed
 from migration import mpi_is_built
@@ -100,7 +100,7 @@ def compiled(tools, history):
     path = tools.path("x.plan")
     options, data = ["--mesh=pp=2,dp=2"], "synthetic"
     if history.model == "gpt":
-        model = restarts.GPT
+        model = agents.GPT
         if history.keeps != "save" and not history.replans:
             options.append("--zero=1")
     else:
@@ -109,7 +109,7 @@ def compiled(tools, history):
         # Weights stay, and the momentum sums whole numbers.
         options += ["--global-batch=8", "--optimizer=sgd:lr=0,momentum=1"]
     tools.run("merakc", model, "-o", path, *options)
-    return path, data, restarts.pace_for(tools, path, STEP)
+    return path, data, agents.pace_for(tools, path, STEP)
 
 
 def options_of(tools, history, name):
@@ -121,16 +121,16 @@ def options_of(tools, history, name):
         tools.extra["MERAK_SLOW"] = history.slow
     options = []
     if history.keeps != "save":
-        options += restarts.with_copies(tools)
+        options += agents.with_copies(tools)
     if history.replans:
         options.append("--replan=auto")
     if history.where == "processes":
-        options.append(restarts.on_hosts(tools))
+        options.append(agents.on_hosts(tools))
     if history.where == "hosts":
-        launcher = restarts.host_launcher(name)
+        launcher = agents.host_launcher(name)
         if history.slow:
             launcher += " -x MERAK_SLOW"
-        options += [f"--launcher={restarts.with_memory(tools, launcher)}",
+        options += [f"--launcher={agents.with_memory(tools, launcher)}",
                     "--hosts=h0:2,h1:1,h2:1"]
     return options
 
@@ -180,7 +180,7 @@ class Disturbance:
         run.wait_for_step(step)
         time.sleep(self.chance.uniform(0, STEP))
         begin, before = time.monotonic(), len(run.told())
-        copied, losses_before = restarts.newest_copy(self.tools), len(run.restarts())
+        copied, losses_before = agents.newest_copy(self.tools), len(run.restarts())
         for kind in group:
             if kind == "back":
                 for host in self.cut:
@@ -195,7 +195,7 @@ class Disturbance:
         self.wait(group, begin, before)
         # Another host may not have had the newest yet, but the one before.
         for event in run.restarts()[losses_before:][:1]:
-            if event["step"] < copied - restarts.COPIES:
+            if event["step"] < copied - agents.COPIES:
                 raise Failed(f"with copies of step {copied} it went on with {event}")
         return True
 
@@ -239,7 +239,7 @@ def done_again(run):
 def check_again(run, history):
     # And those of a checkpoint that was under way, or had no room. Copies may be left
     # out, and are looked at by themselves.
-    most = restarts.EVERY * (4 if "full" in history.kinds() else 2)
+    most = agents.EVERY * (4 if "full" in history.kinds() else 2)
     if history.keeps == "save" and any(steps > most for steps in done_again(run)):
         raise Failed(f"{done_again(run)} steps were done again, {most} at most expected")
     return sum(done_again(run))
@@ -318,13 +318,13 @@ def history_body(history, tools):
             name = free_hosts(stack)
             prefix = [mpi.HOSTS, "exec", name, "h0"]
         if "full" in history.kinds():
-            stack.enter_context(restarts.tiny(tools, 32 << 20, "run"))
+            stack.enter_context(agents.tiny(tools, 32 << 20, "run"))
         options = options_of(tools, history, name)
         tools.extra["MERAK_PACE"] = pace
         saves = history.keeps != "copies"
-        run = stack.enter_context(restarts.agent(
+        run = stack.enter_context(agents.agent(
             tools, plan, *options, steps=history.steps, restarts=30, prefix=prefix,
-            data=data, every=restarts.EVERY if saves else 0))
+            data=data, every=agents.EVERY if saves else 0))
         disturbance = Disturbance(tools, history, run, name)
         done = [group for steps, group in history.groups
                 if disturbance.happen(steps, group)]
