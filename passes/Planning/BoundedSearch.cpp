@@ -1,5 +1,6 @@
 // Which degrees are planned: the most promising first, by bounds that no plan
 // with them is below (LeastSeconds.h), until no others can be among the best.
+#include "passes/Planning/LeastPlan.h"
 #include "passes/Planning/PlanSearch.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ constexpr double kAsFast = 1.01;
 
 // Layouts that differ between parts of the model are looked for on so many
 // meshes, and on each with so many sizes of a microbatch.
-constexpr size_t kMixedMeshes = 16, kMixedSizes = 2;
+constexpr size_t kMixedMeshes = 8, kMixedSizes = 2;
 
 // What a bound from larger microbatches is multiplied by: per sample they are
 // faster, but fusion and cuts may differ a little.
@@ -45,25 +46,30 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
   bound.seconds = std::numeric_limits<double>::infinity();
   bound.misfits = true;
   bound.rough = false;
+  // What has no place is no way to be fast.
   const auto take = [&](const LeastSeconds &sums, double seconds) {
-    bound.seconds = std::min(bound.seconds, seconds);
-    bound.misfits &= sums.misfits(shape);
+    const bool misfits = sums.misfits(shape);
+    if (misfits == bound.misfits)
+      bound.seconds = std::min(bound.seconds, seconds);
+    else if (bound.misfits)
+      bound.seconds = seconds;
+    bound.misfits &= misfits;
   };
   const auto least = [&](const LeastSeconds &sums) {
     return input.pinned.stageBegins ? sums.of(shape)
                                     : leastSeconds(policy, quick, sums, shape);
   };
   const bool isMixed = bound.techniques.mixed > 0;
-  std::vector<Techniques> levels = levelsOf(d, bound.techniques, policy);
-  const std::vector<Techniques> all = levels;
+  const std::vector<Techniques> levels = levelsOf(d, bound.techniques, policy);
   const bool inParts = isSharedByDegrees() && levels.back().zero > 0;
+  std::vector<Techniques> made = levels; // of which there are shardings
   if (isSharedByDegrees())
-    for (Techniques &level : levels)
+    for (Techniques &level : made)
       level = isMixed
                   ? Techniques()
                   : Techniques{level.overlap, 0, level.sequence, level.context};
-  levels.erase(std::unique(levels.begin(), levels.end()), levels.end());
-  for (const Techniques &techniques : levels) {
+  made.erase(std::unique(made.begin(), made.end()), made.end());
+  for (const Techniques &techniques : made) {
     Result<const Sharding *> shard = sharding(like, techniques);
     if (!shard.ok())
       continue;
@@ -75,20 +81,28 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
       take(shared, kSurely * shared.of(shape));
       continue;
     }
-    const LeastSeconds stored = sums.storedInParts(inParts ? d.dp : 1);
-    if (!asPlanned) {
-      bound.rough = true;
-      take(stored, kSurely * least(stored.scaledBy(share)));
+    if (!inParts) {
+      bound.rough |= !asPlanned;
+      take(sums,
+           asPlanned ? least(sums) : kSurely * least(sums.scaledBy(share)));
       continue;
     }
-    take(stored, least(stored));
-    for (const Techniques &level : all)
-      if (inParts && level.zero > 0 && level.overlap == techniques.overlap) {
-        const LeastSeconds of = asStored(d, level, sums);
+    // What is stored otherwise has the same ops, and messages.
+    const LeastSeconds scaled = asPlanned ? sums : sums.scaledBy(share);
+    bound.rough |= !asPlanned;
+    for (const Techniques &level : levels) {
+      if (level.overlap != techniques.overlap)
+        continue;
+      const LeastSeconds of =
+          level.zero > 0 ? asStored(d, level, scaled) : scaled;
+      const double seconds = (asPlanned ? 1 : kSurely) *
+                             (level.zero > 0 ? kWithOtherCuts : 1) * least(of);
+      take(of, seconds);
+      if (asPlanned && level.zero > 0)
         bound.ofLevel[level] = of.misfits(shape)
                                    ? std::numeric_limits<double>::infinity()
-                                   : kWithOtherCuts * least(of);
-      }
+                                   : seconds;
+    }
   }
 }
 
@@ -99,12 +113,62 @@ static std::pair<Degrees, Techniques> storedKey(const Degrees &d,
   return {Degrees{d.pp, d.dp, d.tp, 0}, level};
 }
 
+// The same of all meshes with a tp.
+static std::pair<int64_t, Techniques> messagesKey(int64_t tp,
+                                                  Techniques level) {
+  level.zero = level.overlap = 0;
+  return {tp, level};
+}
+
 LeastSeconds PlanSearch::asStored(const Degrees &d, const Techniques &level,
                                   const LeastSeconds &sums) const {
-  const auto like = storedParts.find(storedKey(d, level));
-  return like == storedParts.end()
-             ? sums.storedInParts(d.dp, level.zero)
-             : sums.storedInParts(d.dp, like->second, level.zero);
+  if (const auto like = storedParts.find(storedKey(d, level));
+      like != storedParts.end())
+    return sums.storedInParts(d.dp, like->second, level.zero);
+  const LeastSeconds stored = sums.storedInParts(d.dp, level.zero);
+  const LeastSeconds::Stored *sent = messagesOf(d, level);
+  return sent ? stored.sending(*sent,
+                               parameterLinks(costsOf(d, level.overlap), d.dp),
+                               level.zero)
+              : stored;
+}
+
+// What more replicas store in parts these store in parts, too.
+const LeastSeconds::Stored *
+PlanSearch::messagesOf(const Degrees &d, const Techniques &level) const {
+  const auto sent = messages->find(messagesKey(d.tp, level));
+  return sent == messages->end() || sent->second.replicas % d.dp != 0
+             ? nullptr
+             : &sent->second.of;
+}
+
+void PlanSearch::findMessages(const std::vector<Degrees> &degrees,
+                              const SearchPolicy &policy) {
+  std::map<std::pair<int64_t, Techniques>, size_t> most;
+  for (size_t i = 0; i < degrees.size(); ++i)
+    for (const Techniques &techniques : techniquesOf(degrees[i], policy)) {
+      if (techniques.zero < 2 || techniques.mixed > 0)
+        continue;
+      size_t &best = most.try_emplace(messagesKey(degrees[i].tp, techniques), i)
+                         .first->second;
+      if (degrees[i].dp > degrees[best].dp)
+        best = i;
+    }
+  const std::vector<std::pair<std::pair<int64_t, Techniques>, size_t>> work(
+      most.begin(), most.end());
+  std::vector<std::optional<Messages>> found(work.size());
+  share(
+      work.size(), [&](size_t i) { return homeOf(degrees[work[i].second]); },
+      [&](PlanSearch &own, size_t i) {
+        const Degrees &d = degrees[work[i].second];
+        Techniques first = work[i].first.second;
+        first.zero = 1;
+        if (Result<const Sharding *> shard = own.sharding(d, first); shard.ok())
+          found[i] = Messages{(*shard)->least->stored(), d.dp};
+      });
+  for (size_t i = 0; i < work.size(); ++i)
+    if (found[i])
+      messages->insert_or_assign(work[i].first, std::move(*found[i]));
 }
 
 std::vector<Techniques> PlanSearch::levelsOf(const Degrees &d,
@@ -170,33 +234,26 @@ PlanSearch::roughBounds(const std::vector<Degrees> &degrees,
                        policy, quick, bounds[i]);
         own.keepLatest(input.kept);
       });
-  leaveOutMixed(degrees, bounds);
   return bounds;
 }
 
 // A search for layouts takes as long as dozens of bounds, and its own bound
 // says little. Degrees that are fast with one layout everywhere come first.
 void PlanSearch::leaveOutMixed(const std::vector<Degrees> &degrees,
+                               const std::vector<size_t> &fastest,
                                std::vector<Bound> &bounds) {
-  std::vector<const Bound *> plain;
-  for (const Bound &bound : bounds)
-    if (bound.techniques.mixed == 0)
-      plain.push_back(&bound);
-  std::sort(plain.begin(), plain.end(),
-            [](const Bound *a, const Bound *b) { return *a < *b; });
   std::map<std::tuple<int64_t, int64_t, int64_t>, std::set<size_t>> chosen;
-  for (const Bound *bound : plain) {
-    const Degrees &d = degrees[bound->index];
+  for (const size_t index : fastest) {
+    const Degrees &d = degrees[index];
     const auto mesh = chosen.find({d.pp, d.dp, d.tp});
     if (mesh == chosen.end() ? chosen.size() < kMixedMeshes
                              : mesh->second.size() < kMixedSizes)
-      chosen[{d.pp, d.dp, d.tp}].insert(bound->index);
+      chosen[{d.pp, d.dp, d.tp}].insert(index);
   }
   std::erase_if(bounds, [&](const Bound &bound) {
     const Degrees &d = degrees[bound.index];
     const auto mesh = chosen.find({d.pp, d.dp, d.tp});
-    return bound.techniques.mixed > 0 &&
-           (mesh == chosen.end() || !mesh->second.contains(bound.index));
+    return mesh == chosen.end() || !mesh->second.contains(bound.index);
   });
 }
 
@@ -265,6 +322,7 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
     helpers.push_back(std::make_unique<PlanSearch>(input));
     helpers.back()->first = first;
     helpers.back()->mixed = mixed;
+    helpers.back()->messages = messages;
   }
   std::vector<size_t> homeOfItem, left;
   for (size_t i = 0; i < count; ++i) {
@@ -383,7 +441,7 @@ bool PlanSearch::cannotWin(const Degrees &d, const Techniques &techniques,
     lower.zero = 1;
     const auto made = shardings.find({d, lower});
     const bool isMade = made != shardings.end() && made->second.second;
-    if (!isMade && storedParts.contains(key))
+    if (!isMade && (storedParts.contains(key) || messagesOf(d, level)))
       lower.zero = 0; // which costs no sharding of these degrees
     if (Result<const Sharding *> like = sharding(d, lower); like.ok()) {
       if (lower.zero == 1)
@@ -391,6 +449,18 @@ bool PlanSearch::cannotWin(const Degrees &d, const Techniques &techniques,
       if (loses(asStored(d, level, *(*like)->least), kWithOtherCuts))
         return true;
     }
+  }
+  // Devices of several kinds have stages, and memory, of their own.
+  if (inParts && quick && !input.pinned.stageBegins &&
+      input.pinned.pipelines.empty() && input.machine.kindOf.empty()) {
+    Techniques whole = level;
+    whole.zero = 0;
+    if (Result<const Sharding *> like = sharding(d, whole);
+        like.ok() &&
+        isSlowerInParts(policy, asStored(d, level, *(*like)->least),
+                        StoredShares::of(level.zero, d.dp), shape,
+                        limit / kWithOtherCuts))
+      return true;
   }
   Result<const Sharding *> shard = sharding(d, techniques);
   if (!shard.ok())
@@ -483,6 +553,8 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
     homeOf(d);
   std::vector<Bound> order;
   if (bounded) {
+    if (isSharedByDegrees())
+      findMessages(degrees, policy);
     order = roughBounds(degrees, policy, quick);
   } else if (rough) {
     order = withTechniques(degrees, policy);
@@ -610,6 +682,18 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
   }
   std::vector<Bound> last(mixed, order.end());
   if (bounded) {
+    // By what was planned, and the bounds of what was not.
+    std::sort(order.begin(), mixed);
+    std::vector<std::pair<double, size_t>> planned;
+    for (const auto &[index, seconds] : fitting)
+      planned.emplace_back(seconds, index);
+    std::sort(planned.begin(), planned.end());
+    std::vector<size_t> fastest;
+    for (const auto &[seconds, index] : planned)
+      fastest.push_back(index);
+    for (auto bound = order.begin(); bound != mixed; ++bound)
+      fastest.push_back(bound->index);
+    leaveOutMixed(degrees, fastest, last);
     std::erase_if(last, isLeftOut);
     leaveOutSlowMixed(degrees, limit, last);
   }
@@ -629,7 +713,7 @@ void PlanSearch::planInFull(std::vector<PlanCandidate> &all, size_t count,
                             const SearchPolicy &policy) {
   const bool limited = !input.exhaustive && !policy.frontier && !policy.price;
   double best = std::numeric_limits<double>::infinity(), gain = 1;
-  const auto planSome = [&](const std::vector<size_t> &chosen) {
+  const auto planBatch = [&](std::span<const size_t> chosen) {
     const double limit = limited ? kWorthKeeping * best : 0;
     std::vector<PlanCandidate> full(chosen.size());
     share(
@@ -650,6 +734,12 @@ void PlanSearch::planInFull(std::vector<PlanCandidate> &all, size_t count,
       }
       quick = std::move(full[i]);
     }
+  };
+  // What the first ones gain is a limit for the next ones.
+  const auto planSome = [&](std::span<const size_t> chosen) {
+    const size_t atOnce = limited ? kMostThreads : chosen.size();
+    for (size_t begin = 0; begin < chosen.size(); begin += atOnce)
+      planBatch(chosen.subspan(begin, std::min(atOnce, chosen.size() - begin)));
   };
   std::vector<size_t> chosen;
   for (size_t i = 0; i < std::min(count, all.size()); ++i) {

@@ -1,6 +1,7 @@
 #include "passes/Planning/CandidateSet.h"
 
 #include "passes/Planning/AutoSchedule.h"
+#include "passes/Planning/LeastPlan.h"
 #include "passes/Planning/Strategy.h"
 
 #include <algorithm>
@@ -73,6 +74,28 @@ double leastSeconds(const SearchPolicy &policy, bool quick,
         seconds = std::min(seconds, least.of(shape, *begin, late));
   }
   return seconds;
+}
+
+bool isSlowerInParts(const SearchPolicy &policy, const LeastSeconds &least,
+                     const StoredShares &shares, const PipelineShape &shape,
+                     double limit) {
+  const StageProblem &problem = least.model.problem;
+  if (!policy.cutters.empty() || !policy.concrete.empty() || policy.price ||
+      policy.recompute.front() != "auto" || !problem.train ||
+      !problem.joins.empty() || !shape.meshes.empty())
+    return false;
+  std::set<int> chunks = {policy.chunks};
+  if (shape.stages > 1)
+    chunks.insert(policy.otherChunks.begin(), policy.otherChunks.end());
+  PipelineOptions options = pipelineOptions(policy, "auto");
+  options.cut = CutRule::MinMax;
+  options.fitting = true;
+  options.limit = limit;
+  return std::all_of(chunks.begin(), chunks.end(), [&](int parts) {
+    options.chunks = parts;
+    options.schedules = schedulesOf(policy, /*quick=*/true, parts);
+    return leastOfOnlyCuts(least.model, least, shares, shape, options) > limit;
+  });
 }
 
 Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,

@@ -109,6 +109,8 @@ LeastSeconds LeastSeconds::storedInParts(int64_t replicas, int level) const {
   const double whole =
       (level < 2 ? gradientBytes : 0) + (level < 3 ? copyBytes : 0);
   stored.fixedBytes = (fixedBytes - whole) / double(replicas) + whole;
+  if (level < 2) // each sums whole gradients
+    return stored;
   std::vector<double> sums(size_t(model.count()), 0);
   for (const StageParameter &parameter : model.problem.parameters)
     for (int op : parameter.users) // of those that make a part of the gradient
@@ -160,10 +162,17 @@ LeastSeconds LeastSeconds::storedInParts(int64_t replicas, const Stored &like,
   out.optimizer = like.optimizer;
   if (level < 3)
     out.fixedBytes = like.fixedBytes - (level > 1 ? like.fewerBytes : 0);
+  return out.sending(like, like.links, level);
+}
+
+LeastSeconds LeastSeconds::sending(const Stored &like,
+                                   const ParameterLinks &over,
+                                   int level) const {
+  LeastSeconds out = *this;
   if (level > 1) {
     out.beside[1].bytes = like.backward;
     out.beside[2].bytes = like.weight;
-    out.links = like.links;
+    out.links = over;
   }
   if (level > 2) {
     out.beside[0].bytes = like.readForward;
@@ -223,7 +232,8 @@ double LeastSeconds::of(const PipelineShape &shape) const {
 }
 
 double LeastSeconds::of(const PipelineShape &shape,
-                        const std::vector<int> &begin, LateWeights late) const {
+                        const std::vector<int> &begin, LateWeights late,
+                        const std::vector<double> &again) const {
   const auto in = [&](const std::vector<double> &of, size_t v) {
     return of[begin[v + 1]] - of[begin[v]];
   };
@@ -231,7 +241,8 @@ double LeastSeconds::of(const PipelineShape &shape,
   const size_t stages = size_t(shape.stages);
   std::vector<double> all(stages, 0), weights(stages, 0);
   for (size_t v = 0; v + 1 < begin.size(); ++v) {
-    all[v % stages] += in(work, v) + exposed(begin[v], begin[v + 1]);
+    all[v % stages] += in(work, v) + exposed(begin[v], begin[v + 1]) +
+                       (again.empty() ? 0 : again[v]);
     weights[v % stages] += in(work, v) - in(forward, v) - in(backward, v) +
                            exposed(2, begin[v], begin[v + 1]);
   }

@@ -39,9 +39,9 @@ public:
   // Without transfers: other cuts may send less.
   LeastSeconds scaledBy(double share) const;
   // Of parameters that replicas store in parts, at a level of ZeRO:
-  // each updates and keeps one at least, and of the sums of gradients over
-  // microbatches no more than that is read and written. What is sent comes on
-  // top.
+  // each updates and keeps one at least, and above ZeRO-1 no more than that is
+  // read and written of the sums of gradients over microbatches. What is sent
+  // comes on top.
   LeastSeconds storedInParts(int64_t replicas, int level = 3) const;
   // What such parameters take, whatever the size of a microbatch: of a model
   // that stores them so and keeps whole gradients (ZeRO-1).
@@ -59,11 +59,17 @@ public:
   LeastSeconds storedInParts(int64_t replicas, const Stored &like,
                              int level) const;
 
+  // With the messages of `like` alone, over other links.
+  LeastSeconds sending(const Stored &like, const ParameterLinks &over,
+                       int level) const;
+
   // Of any cuts and recomputation, with any schedule: the mean of the stages.
   double of(const PipelineShape &shape) const;
-  // Of the given cuts, `stages` x chunks of them.
+  // Of the given cuts, `stages` x chunks of them. `again`: what they make again
+  // of a microbatch, seconds; empty: nothing.
   double of(const PipelineShape &shape, const std::vector<int> &begin,
-            LateWeights late = LateWeights::Any) const;
+            LateWeights late = LateWeights::Any,
+            const std::vector<double> &again = {}) const;
   // Whether parameters, gradients and the optimizer's state alone take more
   // memory than all stages have.
   bool misfits(const PipelineShape &shape) const;

@@ -1,7 +1,7 @@
 #include "passes/Planning/PipelinePlan.h"
 
 #include "passes/Planning/AutoSchedule.h"
-#include "passes/Planning/LeastSeconds.h"
+#include "passes/Planning/LeastPlan.h"
 #include "passes/Planning/Recompute.h"
 
 #include <algorithm>
@@ -80,6 +80,36 @@ public:
                              plan.marks, options.price);
     (*lists)->release();
     return {};
+  }
+
+  // See leastOfOnlyCuts().
+  double least(const LeastSeconds &sums, const StoredShares &shares) {
+    stored = &shares;
+    double least = std::numeric_limits<double>::infinity();
+    Result<std::vector<int>> begin = onlyCuts(parts());
+    if (!begin.ok())
+      return least;
+    for (const std::string &name : options.schedules) {
+      const LateWeights late = traitsOf(name).weights;
+      double seconds = sums.of(shape, *begin, late);
+      if (!isTooSlow(seconds)) {
+        Result<const ScheduleLists *> lists = listsOf(name, shapeOf(chunks()));
+        if (!lists.ok())
+          continue;
+        const Schedule schedule = {
+            name, shape.stages, shape.microbatches, chunks(), {}};
+        const std::optional<std::vector<double>> again =
+            madeAgain(Search{&schedule, **lists, 0, 0, 0, 0, {}}, *begin);
+        (*lists)->release();
+        if (!again)
+          continue;
+        seconds = sums.of(shape, *begin, late, *again);
+      }
+      least = std::min(least, seconds);
+      if (options.limit > 0 && !isTooSlow(least))
+        break;
+    }
+    return least;
   }
 
   static bool better(const PipelineCost &a, const PipelineCost &b) {
@@ -211,9 +241,9 @@ private:
     Result<std::vector<int>> begin = onlyCuts(parts());
     if (!begin.ok() || int(begin->size()) != parts() + 1)
       return false;
-    if (!least)
-      least.emplace(model);
-    return isTooSlow(least->of(shape, *begin, traitsOf(schedule).weights));
+    if (!ofModel)
+      ofModel.emplace(model);
+    return isTooSlow(ofModel->of(shape, *begin, traitsOf(schedule).weights));
   }
 
   Status start(Search &search, int parts) {
@@ -335,7 +365,8 @@ private:
       if (fitting && shape.memoryOf(v) > 0 &&
           bytesOf(heldOf(model, shape, v, begin[v], begin[v + 1], marks[v],
                          options.price),
-                  search.lists, begin, v) > shape.memoryOf(v))
+                  search.lists, begin,
+                  v) > shape.memoryOf(v) + spared(begin, v))
         return std::nullopt;
     }
     return marks;
@@ -359,7 +390,8 @@ private:
       return {};
     const StageModel &model = shape.modelOf(v, this->model);
     // Chunks of one device share its memory evenly.
-    double limit = shape.memoryOf(v) / search.schedule->chunks;
+    const double limit =
+        shape.memoryOf(v) / search.schedule->chunks + spared(begin, v);
     auto bytes = [&](int level) {
       return bytesOf(heldOf(model, shape, v, begin[v], begin[v + 1], {level, 0},
                             options.price),
@@ -404,6 +436,42 @@ private:
     return least;
   }
 
+  // Bytes that a stage has less of what is stored than its model says.
+  double spared(const std::vector<int> &begin, int v) const {
+    if (!stored)
+      return 0;
+    const StageCost &cost =
+        heldOf(model, shape, v, begin[v], begin[v + 1], {}, options.price);
+    return StoredShares().bytes(cost) - stored->bytes(cost);
+  }
+
+  // Seconds of a microbatch that virtual stages make again at least to find a
+  // place; nothing if one has none.
+  std::optional<std::vector<double>> madeAgain(const Search &search,
+                                               const std::vector<int> &begin) {
+    const std::optional<std::vector<Marks>> marks = choose(search, begin);
+    if (!marks)
+      return std::nullopt;
+    std::vector<StageCost> costs;
+    std::vector<double> again, spares(size_t(shape.stages), 0);
+    for (size_t v = 0; v < marks->size(); ++v) {
+      costs.push_back(heldOf(model, shape, int(v), begin[v], begin[v + 1],
+                             (*marks)[v], options.price));
+      const StageCost &cost = costs.back();
+      // What waits for collectives may make something again meanwhile.
+      const double idle = problem.overlap > 0 ? cost.communication : 0;
+      again.push_back(std::max(0.0, cost.times.R - idle));
+      spares[v % size_t(shape.stages)] += spared(begin, int(v));
+    }
+    const std::vector<double> bytes =
+        bytesOf(shape, costs, search.lists, begin);
+    for (size_t s = 0; s < bytes.size(); ++s)
+      if (const double limit = shape.memoryOf(int(s));
+          limit > 0 && bytes[s] > limit + spares[s])
+        return std::nullopt;
+    return again;
+  }
+
   // Parts of one device have shares of its memory, which are no limits.
   bool asksForPlace(const Search &search) const {
     return options.fitting && search.schedule->chunks == 1 && !comparesCuts();
@@ -412,7 +480,7 @@ private:
   double fixedOf(const std::vector<int> &begin, int v) const {
     const StageCost &cost =
         heldOf(model, shape, v, begin[v], begin[v + 1], {}, options.price);
-    return cost.parameterBytes + cost.gradientBytes + cost.stateBytes;
+    return StoredShares().bytes(cost);
   }
 
   // Where a block of a stage ends.
@@ -505,7 +573,8 @@ private:
   const PipelineShape &shape;
   const PipelineOptions &options;
   double given = 0;
-  std::optional<LeastSeconds> least; // of the model
+  std::optional<LeastSeconds> ofModel;
+  const StoredShares *stored = nullptr; // null: as the model says
   std::vector<PipelinePlan> plans;
 };
 
@@ -523,6 +592,17 @@ Status completePlan(const StageModel &model, const PipelineShape &shape,
   if (!plan.schedule.order.empty())
     return {};
   return Planner(model, shape, options).complete(plan);
+}
+
+StoredShares StoredShares::of(int level, int64_t replicas) {
+  const double part = 1 / double(replicas);
+  return {level > 2 ? part : 1, level > 1 ? part : 1, level > 0 ? part : 1};
+}
+
+double leastOfOnlyCuts(const StageModel &model, const LeastSeconds &least,
+                       const StoredShares &shares, const PipelineShape &shape,
+                       const PipelineOptions &options) {
+  return Planner(model, shape, options).least(least, shares);
 }
 
 Result<PipelinePlan> planPipeline(const StageModel &model,

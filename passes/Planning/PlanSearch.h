@@ -281,7 +281,10 @@ private:
   // All there is to bound, without bounds.
   std::vector<Bound> withTechniques(const std::vector<Degrees> &degrees,
                                     const SearchPolicy &policy) const;
+  // Those of layouts that differ between parts of the model; `fastest` may name
+  // degrees several times.
   static void leaveOutMixed(const std::vector<Degrees> &degrees,
+                            const std::vector<size_t> &fastest,
                             std::vector<Bound> &bounds);
   // Whether a plan of a layout that differs between parts of the model, or of
   // any at these degrees, could take less than `limit`.
@@ -294,6 +297,11 @@ private:
   // does, as at a level.
   LeastSeconds asStored(const Degrees &degrees, const Techniques &level,
                         const LeastSeconds &sums) const;
+  // Of meshes that have no sharding in parts yet; null: unknown.
+  const LeastSeconds::Stored *messagesOf(const Degrees &degrees,
+                                         const Techniques &level) const;
+  void findMessages(const std::vector<Degrees> &degrees,
+                    const SearchPolicy &policy);
   bool cannotWin(const Degrees &degrees, const Techniques &techniques,
                  const SearchPolicy &policy, bool quick, double limit);
   // Plans at all levels that can be of use.
@@ -354,6 +362,15 @@ private:
   // By mesh and techniques without levels of ZeRO and overlap: what parameters
   // in parts take there.
   std::map<std::pair<Degrees, Techniques>, LeastSeconds::Stored> storedParts;
+  // By tp and techniques without levels of ZeRO and overlap: what so many
+  // replicas send of parameters in parts. Of all threads; written before they
+  // begin.
+  struct Messages {
+    LeastSeconds::Stored of;
+    int64_t replicas = 1;
+  };
+  using MessagesOf = std::map<std::pair<int64_t, Techniques>, Messages>;
+  std::shared_ptr<MessagesOf> messages = std::make_shared<MessagesOf>();
   // The first degrees of each home, for which what they have in common is made
   // by whichever thread, and made again when it was dropped. Of all threads;
   // written before they begin.

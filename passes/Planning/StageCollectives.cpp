@@ -96,24 +96,44 @@ StageProblemBuilder::groupOf(const std::vector<std::string> &axes) const {
   return group;
 }
 
+static ParameterLinks linksOver(const std::vector<int64_t> &devices,
+                                int64_t sharing,
+                                const StageCostOptions &options) {
+  auto machine = std::make_shared<const costmodel::Cluster>(options.cluster);
+  auto over = [&](costmodel::Collective kind) {
+    return [kind, machine, devices, sharing](double bytes) {
+      return costmodel::collectiveSeconds(kind, bytes, devices, *machine,
+                                          sharing);
+    };
+  };
+  ParameterLinks links;
+  links.gather = over(costmodel::Collective::AllGather);
+  links.scatter = over(costmodel::Collective::ReduceScatter);
+  links.bucketBytes = options.reduction.bucketBytes.value_or(
+      worthJoining(over(costmodel::Collective::AllReduce)));
+  links.beside = options.reduction.early;
+  return links;
+}
+
+ParameterLinks parameterLinks(const StageCostOptions &options,
+                              int64_t replicas) {
+  std::vector<int64_t> devices;
+  for (int64_t i = 0; i < replicas; ++i)
+    devices.push_back(std::min(i * options.tp, options.cluster.count - 1));
+  return linksOver(
+      devices,
+      std::min({options.cluster.perNode, options.cluster.count, options.tp}),
+      options);
+}
+
 void StageProblemBuilder::makeLinks() {
   for (const auto &[axis, stride] : strides)
     if (isOn(axis, kDataAxis) && mesh.at(axis) > 1)
       dataAxes.push_back(axis);
   if (dataAxes.empty())
     return;
-  auto machine = std::make_shared<const costmodel::Cluster>(options.cluster);
-  auto over = [&](costmodel::Collective kind) {
-    return [kind, machine, group = groupOf(dataAxes)](double bytes) {
-      return costmodel::collectiveSeconds(kind, bytes, group.devices, *machine,
-                                          group.sharing);
-    };
-  };
-  out.links.gather = over(costmodel::Collective::AllGather);
-  out.links.scatter = over(costmodel::Collective::ReduceScatter);
-  out.links.bucketBytes = options.reduction.bucketBytes.value_or(
-      worthJoining(over(costmodel::Collective::AllReduce)));
-  out.links.beside = options.reduction.early;
+  const Group group = groupOf(dataAxes);
+  out.links = linksOver(group.devices, group.sharing, options);
 }
 
 bool StageProblemBuilder::isOverReplicas(const Conversion &conversion) const {

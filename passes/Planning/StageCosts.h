@@ -70,6 +70,10 @@ PipelineShape makePipelineShape(const costmodel::Cluster &cluster,
                                 const Degrees &degrees, double memoryBytes,
                                 const ReductionOptions &reduction = {});
 
+// Over the replicas of a mesh whose axes have no parts.
+ParameterLinks parameterLinks(const StageCostOptions &options,
+                              int64_t replicas);
+
 // Bytes from which on it is not worth while to join two messages: where a
 // message takes twice its latency, if it takes latency + bytes / bandwidth
 // (Hockney's n_1/2, 1994). A power of two. Larger buckets gain little, and hide

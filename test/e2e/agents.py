@@ -78,11 +78,17 @@ class Agent:
         with open(self.error, encoding="utf-8", errors="replace") as file:
             return file.read()
 
-    def lines(self):
+    def lines(self, tries=5):
         if not os.path.exists(self.log):
             return []
-        with open(self.log, encoding="utf-8") as file:
-            return [json.loads(line) for line in file if line.endswith("\n")]
+        try:
+            with open(self.log, encoding="utf-8") as file:
+                return [json.loads(line) for line in file if line.endswith("\n")]
+        except ValueError:
+            # A run that goes on cuts it, maybe between two reads of this.
+            if tries == 1:
+                raise
+            return self.lines(tries - 1)
 
     def steps(self):
         return [entry["step"] for entry in self.lines() if "loss" in entry]

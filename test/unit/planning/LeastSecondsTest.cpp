@@ -1,5 +1,6 @@
 // What a search leaves out: bounds that no plan is below, and the same choice
 // with and without them.
+#include "passes/Planning/LeastPlan.h"
 #include "passes/Planning/PlanSearch.h"
 
 #include "test/unit/planning/ModelGraphs.h"
@@ -284,6 +285,92 @@ TEST(LeastSeconds, PartsOfParametersSendTheSameForAnySizeOfAMicrobatch) {
   }
   EXPECT_GT(compared, 300);
   EXPECT_GT(closer, 30);
+}
+
+// And on a mesh of more replicas, over links of its own.
+TEST(LeastSeconds, PartsOfParametersSendTheSameOnAnyMeshOfATp) {
+  int compared = 0, closer = 0;
+  for (unsigned seed = 10; seed < 16; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, 0, /*batch=*/64);
+    PlanSearch search(made->input);
+    const SearchPolicy policy = ownPolicy(made->input.pinned);
+    const std::vector<Degrees> every = *search.degrees();
+    for (const Degrees &d : every)
+      for (int zero : {2, 3}) {
+        const auto more =
+            std::find_if(every.begin(), every.end(), [&](const Degrees &other) {
+              return other.tp == d.tp && other.dp == 2 * d.dp;
+            });
+        if (d.dp == 1 || more == every.end())
+          continue;
+        const LeastSeconds::Stored sent =
+            (*search.sharding(*more, {.zero = 1}))->least->stored();
+        const LeastSeconds whole = *(*search.sharding(d, {}))->least,
+                           parts =
+                               *(*search.sharding(d, {.zero = zero}))->least;
+        const PipelineShape shape =
+            makePipelineShape(made->input.cluster, d, 0, made->input.reduction);
+        const LeastSeconds stored = whole.storedInParts(d.dp, zero),
+                           bound = stored.sending(
+                               sent, parameterLinks(search.costsOf(d, 0), d.dp),
+                               zero);
+        EXPECT_LE(0.95 * leastSeconds(policy, true, bound, shape),
+                  leastSeconds(policy, true, parts, shape))
+            << seed << " " << d.str() << " zero " << zero;
+        EXPECT_LE(bound.of(shape), parts.of(shape) * (1 + 1e-9))
+            << seed << " " << d.str() << " zero " << zero;
+        closer += bound.of(shape) > stored.of(shape);
+        ++compared;
+      }
+  }
+  EXPECT_GT(compared, 100);
+  EXPECT_GT(closer, 30);
+}
+
+// What has to be made again to find a place is known without layouts of the
+// parts: nothing that a quick plan finds is called slower.
+TEST(LeastSeconds, NoQuickPlanInPartsIsCalledSlowerThanItIs) {
+  int found = 0, slower = 0, withoutPlace = 0;
+  for (unsigned seed = 30; seed < 42; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, seed % 2 ? 0.35 : 0.6);
+    PlanSearch search(made->input);
+    const std::vector<Degrees> every = *search.degrees();
+    for (const Degrees &d : every)
+      for (int overlap : d.tp > 1 ? std::vector<int>{0, 3} : std::vector{0})
+        for (int zero : {1, 2, 3}) {
+          const Techniques techniques{.overlap = overlap, .zero = zero};
+          SearchPolicy policy = ownPolicy(made->input.pinned);
+          policy.chosen = {techniques};
+          Result<const PlanSearch::Sharding *> whole = search.sharding(
+                                                   d, {.overlap = overlap}),
+                                               first = search.sharding(
+                                                   d, {.overlap = overlap,
+                                                       .zero = 1});
+          if (d.dp == 1 || !whole.ok() || !first.ok())
+            continue;
+          const PipelineShape shape =
+              makePipelineShape(made->input.cluster, d, made->input.memoryBytes,
+                                made->input.reduction);
+          const LeastSeconds sums = (*whole)->least->storedInParts(
+              d.dp, (*first)->least->stored(), zero);
+          const auto isSlower = [&](double limit) {
+            return isSlowerInParts(policy, sums, StoredShares::of(zero, d.dp),
+                                   shape, limit / 0.95);
+          };
+          const PlanCandidate plan = search.plan(d, policy, /*quick=*/true);
+          if (plan.fits()) {
+            EXPECT_FALSE(isSlower(plan.plan.cost.seconds))
+                << seed << " " << d.str() << techniques.str();
+            slower += isSlower(0.5 * plan.plan.cost.seconds);
+            ++found;
+          } else {
+            withoutPlace += isSlower(1e9);
+          }
+        }
+  }
+  EXPECT_GT(found, 100);
+  EXPECT_GT(slower, 30);
+  EXPECT_GT(withoutPlace, 10);
 }
 
 // Replicas and stages differ in nothing but their number, with seams in front
