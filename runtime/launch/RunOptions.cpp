@@ -198,6 +198,7 @@ Status readEnvironment(SessionOptions &session, AgentOptions &agent) {
   MERAK_RETURN_IF_ERROR(
       readSeconds("MERAK_WATCHDOG_SECONDS", session.watchdogSeconds));
   MERAK_RETURN_IF_ERROR(readSeconds("MERAK_LOOK_SECONDS", agent.lookSeconds));
+  MERAK_RETURN_IF_ERROR(readSeconds("MERAK_AGENT_SECONDS", agent.agentSeconds));
   agent.silenceSeconds = session.watchdogSeconds;
 #ifdef MERAK_TEST_FAULTS
   if (const char *text = std::getenv("MERAK_FAULT")) {
