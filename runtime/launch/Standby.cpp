@@ -212,16 +212,17 @@ private:
                            state_.situation.leader));
           return std::nullopt;
         }
-      } else if ((!isGone || isTold) && joins(leader_)) {
-        return std::nullopt;
       }
+      const bool isTurn =
+          secondsSince(lost) >= secondsToTurn(place_, isGone, seconds_);
+      // A new connection comes sooner than the next word on one that was cut.
+      if ((isGone ? isTold : end != End::none || isTurn) && joins(leader_))
+        return std::nullopt;
       noteProgress();
       for (size_t i = 0; i < place_ && i < members_.size(); ++i)
         if (joins({members_[i].host, members_[i].port}))
           return std::nullopt;
-      if (isDropped ||
-          secondsSince(lost) < secondsToTurn(place_, isGone, seconds_) ||
-          (!isGone && runGoesOn())) {
+      if (isDropped || !isTurn || (!isGone && runGoesOn())) {
         nap(0.1);
         continue;
       }

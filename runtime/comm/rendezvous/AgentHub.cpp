@@ -182,8 +182,9 @@ bool AgentHub::handle(Peer &peer, const std::string &bytes) {
         flush(peer);
         return false;
       }
-      peer.joined = true;
       peer.member.port = int(frame->number);
+      replace(peer);
+      peer.joined = true;
       news_.push_back(fmt::format("an agent stands by on host {} port {}",
                                   peer.member.host, peer.member.port));
       peer.missed = true;
@@ -193,6 +194,17 @@ bool AgentHub::handle(Peer &peer, const std::string &bytes) {
     tellState(peer);
   peer.in.erase(0, position);
   return !broken && peer.in.size() < kMostBytes;
+}
+
+// One that was cut off comes again on a new connection, before the old one is
+// known to be broken.
+void AgentHub::replace(const Peer &peer) {
+  for (auto at = peers_.begin(); at != peers_.end();) {
+    const bool isOld = at->second.joined && at->second.member == peer.member;
+    if (isOld && at->second.socket >= 0)
+      ::close(at->second.socket);
+    at = isOld ? peers_.erase(at) : std::next(at);
+  }
 }
 
 void AgentHub::tellState(Peer &peer) {

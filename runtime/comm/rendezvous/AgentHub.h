@@ -82,6 +82,7 @@ private:
   bool receive(Peer &peer);
   bool handle(Peer &peer, const std::string &bytes);
   void flush(Peer &peer);
+  void replace(const Peer &peer);
   void tellState(Peer &peer);
   void sign();
   void tellMembers();

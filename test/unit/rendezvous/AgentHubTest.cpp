@@ -154,6 +154,16 @@ TEST(AgentHub, TellsSilentOnesFromThoseThatAreGone) {
   EXPECT_EQ(endOf(*silent), End::refused);
 }
 
+TEST(AgentHub, KnowsAnAgentThatComesAgain) {
+  auto hub = lead(kSilence);
+  auto old = join(*hub, 11), other = join(*hub, 12);
+  EXPECT_TRUE(happens([&] { return hub->members().size() == 2; }));
+  auto link = join(*hub, 11, kRun);
+  EXPECT_TRUE(hears(*link, [&] { return link->place() == 1u; }));
+  EXPECT_EQ(hub->members(),
+            (std::vector<AgentMember>{{hostName(), 12}, {hostName(), 11}}));
+}
+
 TEST(AgentHub, HearsWhoHasTakenOver) {
   auto hub = lead();
   auto link = join(*hub, 11);
