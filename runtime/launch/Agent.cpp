@@ -41,6 +41,8 @@ constexpr double kLauncherSilence = 2;
 constexpr double kPublishSeconds = 1;
 // What a run has to save; one that was told to end.
 constexpr double kSaveSeconds = 120, kEndSeconds = 15;
+// The same where another agent may soon start it.
+constexpr double kDeposedSeconds = 2;
 
 using Position = AgentPosition;
 
@@ -345,7 +347,7 @@ private:
         isNew_ = true;
       }
       if (const std::string why = lookAtOthers(); !why.empty()) {
-        end(child);
+        end(child, kDeposedSeconds);
         return depose(why);
       }
       double most = options_.silenceSeconds * (last ? kLastSilence : 1);
@@ -536,10 +538,10 @@ private:
     return false;
   }
 
-  static void end(ChildProcess &child) {
+  static void end(ChildProcess &child, double seconds = kEndSeconds) {
     child.signal(SIGTERM);
     for (const auto begin = Clock::now();
-         !child.ended() && secondsSince(begin) < kEndSeconds;) {
+         !child.ended() && secondsSince(begin) < seconds;) {
       nap(50);
     }
     child.signal(SIGKILL);

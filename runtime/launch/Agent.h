@@ -23,6 +23,8 @@
 
 namespace merak::runtime {
 
+inline constexpr double kLeastAgentSeconds = 2;
+
 struct AgentOptions {
   int64_t restarts = 0;      // at most; 0: no agent
   std::string launcher;      // a shell's; empty: ranks are threads of a process

@@ -666,7 +666,7 @@ int standBy(const CLI::App &app, RunOptions &options,
     }
   if (Status status = readEnvironment(options.session, options.agent);
       !status.ok())
-    return exitCode(kTool, status);
+    return exitCode(kTool, status) == 0 ? 0 : 2;
   return runStandby(options.agent, prices);
 }
 

@@ -151,6 +151,21 @@ private:
     return {};
   }
 
+  // The same while the run goes on: it may have saved nothing when this agent
+  // came. The leader tells of a new lock a second after it is there.
+  void lookAtSaves() {
+    if (state_.situation.saver.empty() ||
+        saverOf(state_.task.run.save) == state_.situation.saver)
+      same_ = Clock::now();
+    if (!isSame_ || secondsSince(same_) < 5 * kTrySeconds)
+      return;
+    isSame_ = false;
+    here_ = newestIn(state_.task.run.save);
+    note(fmt::format("--save: \"{}\" is another folder here than on host {}: "
+                     "after a take-over its checkpoints do not count",
+                     state_.task.run.save, state_.situation.leader));
+  }
+
   void takeState() {
     if (link_->state().empty() || link_->state() == taken_)
       return;
@@ -167,8 +182,10 @@ private:
       takeState();
       if (end == End::over)
         return over();
-      if (end == End::none && link_->secondsSilent() < seconds_)
+      if (end == End::none && link_->secondsSilent() < seconds_) {
+        lookAtSaves();
         continue;
+      }
       if (const std::optional<int> code = succeed(end))
         return *code;
     }
@@ -353,7 +370,8 @@ private:
   AgentState state_;
   std::string taken_; // the state's text
   double seconds_ = 5;
-  bool isSame_ = true;                // --save is the leader's
+  bool isSame_ = true; // --save is the leader's
+  Clock::time_point same_ = Clock::now();
   std::optional<AgentPosition> here_; // in it, if it is not
   // Of the leader that was lost.
   std::string cause_;

@@ -411,7 +411,12 @@ def refused_body(tools):
     said = tools.run("merak-run", "--standby=a:1", expect=2)[1]
     if "hexadecimal digits" not in said or said.count("\n") != 1:
         raise Failed(said)
-    return "9 sentences"
+    tools.extra.pop("MERAK_TOKEN")
+    tools.extra["MERAK_AGENT_SECONDS"] = "1"
+    said = tools.run("merak-run", "--standby=a:1", expect=2)[1]
+    if "MERAK_AGENT_SECONDS: expected at least 2" not in said:
+        raise Failed(said)
+    return "10 sentences"
 
 
 def cases(with_mpi, why_no_hosts):
