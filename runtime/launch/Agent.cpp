@@ -5,6 +5,7 @@
 #include "runtime/core/SecondsSince.h"
 #include "runtime/elastic/Choice.h"
 #include "runtime/launch/AgentCopies.h"
+#include "runtime/launch/AgentLead.h"
 #include "runtime/launch/AgentPlans.h"
 #include "runtime/launch/HostLooks.h"
 #include "runtime/launch/RunCopies.h"
@@ -36,15 +37,14 @@ constexpr int kInVain = 3;
 constexpr double kLastSilence = 10;
 // Ranks that a launcher started say more of what hangs than their agent.
 constexpr double kLauncherSilence = 2;
+// Between looks at other agents.
+constexpr double kPublishSeconds = 1;
 // What a run has to save; one that was told to end.
 constexpr double kSaveSeconds = 120, kEndSeconds = 15;
+// The same where another agent may soon start it.
+constexpr double kDeposedSeconds = 2;
 
-// A checkpoint to go on from.
-struct Position {
-  std::string load, run; // run: its name in the manifest
-  int64_t step = 0;
-  bool operator==(const Position &) const = default;
-};
+using Position = AgentPosition;
 
 void nap(long milliseconds) {
   const timespec wait{0, milliseconds * 1'000'000};
@@ -56,15 +56,22 @@ public:
   using Names = std::set<std::string>;
 
   Agent(const AgentRun &run, const AgentOptions &options,
-        const PlanPrices &prices)
-      : run_(run), options_(options), prices_(prices) {}
+        const PlanPrices &prices, const AgentSuccession &succession)
+      : run_(run), options_(options), prices_(prices), succession_(succession),
+        lead_(succession.lead) {}
 
   int run() {
     if (const Status status = begin(); !status.ok())
       return fail(status.str());
     const int code = runs();
+    if (isDeposed_) // what there is belongs to another agent
+      return code;
     if (run_.copies)
       endCopies(code);
+    else if (lead_)
+      note(removeCopies(copyAgent(), now_.id, left())); // what hosts granted
+    if (lead_)
+      lead_->finish(code);
     return code;
   }
 
@@ -72,20 +79,28 @@ private:
   int runs() {
     while (true) {
       const Position from = position();
-      if (from.step >= last_)
+      if (from.step >= now_.last)
         return 0;
       Result<ChosenPlan> plan = planToStart(from);
       if (!plan)
         return fail(plan.status().str());
+      if (!isClaimed_)
+        claim();
+      if (lead_ && !lead_->successor().empty())
+        return depose(lead_->successor());
       tell(from, *plan);
       begun_ = Clock::now();
       if (run_.copies && !why_.empty())
-        note(passCopies(copyAgent(), {copies_, starts_}, left(), plan->ranks,
+        note(passCopies(copyAgent(), {now_.id, start_}, left(), plan->ranks,
                         from.load.empty() ? -1 : from.step));
       Result<ChildProcess> child = ChildProcess::start(command(from, *plan));
       if (!child)
         return fail(child.status().str());
-      ++starts_;
+      isClaimed_ = false;
+      now_.plan = plan->path;
+      now_.restart =
+          (why_.empty() ? nlohmann::ordered_json() : restart(*plan)).dump();
+      publish();
       if (plans_)
         plans_->started(*plan);
       if (const std::optional<int> code = watch(*child, from, *plan))
@@ -131,20 +146,58 @@ private:
       auto state = readCheckpointState(run_.load);
       if (!state)
         return state.status();
-      first_ = {run_.load, state->run, state->step};
+      now_.first = {run_.load, state->run, state->step};
     }
-    last_ = first_.step + run_.steps;
-    // By its name now: another file may have it when a run is started again.
-    std::error_code error;
-    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-    program_ = error ? "merak-run" : self.string();
-    before_ = newest();
-    copies_ = newRun();
+    now_.last = now_.first.step + run_.steps;
+    program_ = thisProgram();
+    now_.before = newest();
+    now_.id = succession_.id.empty() ? newRun() : succession_.id;
+    if (succession_.inherited)
+      inherit();
     sigemptyset(&signals_);
     for (int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1})
       sigaddset(&signals_, number);
     sigprocmask(SIG_BLOCK, &signals_, nullptr);
     return {};
+  }
+
+  void inherit() {
+    now_ = *succession_.inherited;
+    why_ = succession_.why;
+    start_ = now_.next++; // granted by then
+    isClaimed_ = true;
+    if (!plans_)
+      return;
+    plans_->assume(now_.rates);
+    const std::optional<LogEnd> log = endOfLog(run_.log);
+    if (run_.replans && log && log->restart.dump() == now_.restart)
+      plans_->measured(succession_.lostBefore, log->rates);
+  }
+
+  // The number of the next start, which nobody claims after this.
+  void claim() {
+    start_ = now_.next++;
+    isClaimed_ = true;
+    publish();
+  }
+  CopyRun nextStart() {
+    claim();
+    return {now_.id, start_};
+  }
+
+  // What others need who go on without this agent.
+  void publish() {
+    if (!lead_)
+      return;
+    if (plans_)
+      now_.rates = plans_->rates();
+    now_.saver = saverOf(run_.save);
+    lead_->publish(now_);
+  }
+
+  int depose(const std::string &why) {
+    isDeposed_ = true;
+    return fail(why);
   }
 
   // What lies in --save, whoever wrote it.
@@ -161,11 +214,11 @@ private:
   // The newest checkpoint of this agent's runs, else what they began from.
   Position position() const {
     const std::optional<Position> found = newest();
-    return found && found != before_ ? *found : first_;
+    return found && found != now_.before ? *found : now_.first;
   }
 
   bool saves() const { return !run_.save.empty(); }
-  std::vector<Host> left() const { return without(hosts_, lost_); }
+  std::vector<Host> left() const { return without(hosts_, now_.lost); }
 
   // -------------------------------------------------------------- one more run
 
@@ -176,11 +229,11 @@ private:
     if (slotsOf(left()) == 0)
       return Status::error(
           fmt::format("{}; --launcher starts a process on none of {}", why_,
-                      fmt::join(lost_, ", ")));
-    Result<ChosenPlan> plan = plans_->choose(lost_);
+                      fmt::join(now_.lost, ", ")));
+    Result<ChosenPlan> plan = plans_->choose(now_.lost);
     if (plan)
       return plan;
-    if (!plans_->lacks(lost_)) {
+    if (!plans_->lacks(now_.lost)) {
       Status why = plan.status();
       if (run_.source.compiler.empty())
         why = Status::error(why.str() + " (--plans names a folder of others, "
@@ -188,7 +241,7 @@ private:
       return why;
     }
     note(plan.status().str() + ": one is made");
-    plans_->make(lost_);
+    plans_->make(now_.lost);
     std::optional<Status> made;
     while (!(made = plans_->made()))
       if (const int number = nextSignal(100); number > 0 && number != SIGUSR1) {
@@ -202,7 +255,7 @@ private:
       why.merge(*made);
       return why;
     }
-    plan = plans_->choose(lost_);
+    plan = plans_->choose(now_.lost);
     if (plan && plan->plannedSeconds > 0)
       why_ += fmt::format("; a plan for the hosts that are left was made in "
                           "{:.1f} s",
@@ -214,9 +267,9 @@ private:
                                    const ChosenPlan &plan) const {
     std::vector<std::string> words{program_, plan.path};
     words.insert(words.end(), run_.arguments.begin(), run_.arguments.end());
-    words.push_back(fmt::format("--steps={}", last_ - from.step));
+    words.push_back(fmt::format("--steps={}", now_.last - from.step));
     if (run_.copies)
-      words.push_back(copiesArgument({copies_, starts_}, last_));
+      words.push_back(copiesArgument({now_.id, start_}, now_.last));
     if (!why_.empty())
       words.push_back("--restarted=" + restart(plan).dump());
     if (!from.load.empty())
@@ -232,10 +285,12 @@ private:
     nlohmann::ordered_json entry = {{"why", why_},
                                     {"plan", plan.path},
                                     {"ranks", plan.ranks},
-                                    {"lost", lost_},
-                                    {"restarts", restarts_}};
+                                    {"lost", now_.lost},
+                                    {"restarts", now_.restarts}};
     if (plan.plannedSeconds > 0)
       entry["planned_seconds"] = plan.plannedSeconds;
+    if (now_.takeOvers > 0)
+      entry["agent"] = hostName();
     return entry;
   }
 
@@ -248,9 +303,10 @@ private:
         run_.copies ? "starts again with"
                     : fmt::format("goes on after step {} with", from.step),
         plan.path, plan.ranks, plan.ranks == 1 ? "" : "s",
-        lost_.empty() ? ""
-                      : fmt::format(", without {}", fmt::join(lost_, ", ")),
-        restarts_, options_.restarts));
+        now_.lost.empty()
+            ? ""
+            : fmt::format(", without {}", fmt::join(now_.lost, ", ")),
+        now_.restarts, options_.restarts));
   }
 
   // ----------------------------------------------------------------- watching
@@ -272,8 +328,8 @@ private:
     bool ends = false, last = false; // someone wants the run to end
     auto beat = Clock::now();
     std::string cause;
-    LostHosts hosts(options_.launcher, lost_, options_.lookSeconds);
-    if (plans_ && lost_.empty())
+    LostHosts hosts(options_.launcher, now_.lost, options_.lookSeconds);
+    if (plans_ && now_.lost.empty())
       plans_->stop();
     while (!child.ended()) {
       if (const int number = nextSignal(100); number > 0) {
@@ -290,6 +346,10 @@ private:
         beat = Clock::now();
         isNew_ = true;
       }
+      if (const std::string why = lookAtOthers(); !why.empty()) {
+        end(child, kDeposedSeconds);
+        return depose(why);
+      }
       double most = options_.silenceSeconds * (last ? kLastSilence : 1);
       if (!options_.launcher.empty()) // ranks are watched by themselves, too
         most = run_.log.empty() ? 0 : kLauncherSilence * most;
@@ -297,7 +357,7 @@ private:
         cause = fmt::format("no step for {:.0f} seconds", most);
         child.signal(SIGKILL);
       }
-      if (ends || lost_.empty())
+      if (ends || now_.lost.empty())
         continue;
       if (hosts.look()) {
         settled_ = false;
@@ -308,12 +368,21 @@ private:
         continue;
       learnRates(plan);
       end(child);
-      lost_ = hosts.lost();
+      now_.lost = hosts.lost();
       why_ = std::move(why);
       return std::nullopt;
     }
     learnRates(plan);
     return after(*child.ended(), ends, cause, from);
+  }
+
+  // Why this agent may not go on with the run; empty: it may.
+  std::string lookAtOthers() {
+    if (!lead_ || secondsSince(published_) < kPublishSeconds)
+      return {};
+    published_ = Clock::now();
+    publish();
+    return lead_->look(namesOf(left()), [this] { return nextStart(); });
   }
 
   // Who was slow in the run that is over now. One that does not replan measures
@@ -324,7 +393,7 @@ private:
     const std::optional<LogEnd> log = endOfLog(run_.log);
     if (log &&
         (why_.empty() ? log->restart.is_null() : log->isOf(restart(plan))))
-      plans_->measured(lost_, log->rates);
+      plans_->measured(now_.lost, log->rates);
   }
 
   // A plan for these hosts is better than the one that runs; empty: none is,
@@ -348,8 +417,8 @@ private:
       return {};
     }
     Names back;
-    std::set_difference(lost_.begin(), lost_.end(), lost.begin(), lost.end(),
-                        std::inserter(back, back.end()));
+    std::set_difference(now_.lost.begin(), now_.lost.end(), lost.begin(),
+                        lost.end(), std::inserter(back, back.end()));
     if (back.empty())
       return judge(plan, *other);
     settled_ = other->seconds >= plan.seconds;
@@ -372,9 +441,9 @@ private:
     double stall = std::max(0.0, secondsSince(begun_) - log->seconds);
     if (!saves()) // steps since the last copy are done again
       stall += double(run_.copiesEvery) * log->stepSeconds();
-    const elastic::Verdict verdict =
-        elastic::judge({log->stepSeconds(), plan.seconds, last_ - log->step},
-                       {{other.seconds, 0, stall}});
+    const elastic::Verdict verdict = elastic::judge(
+        {log->stepSeconds(), plan.seconds, now_.last - log->step},
+        {{other.seconds, 0, stall}});
     settled_ = true;
     if (verdict.choice >= 0)
       return fmt::format("a plan for the hosts that are left was made in "
@@ -414,22 +483,23 @@ private:
       cause = describeEnd(status);
     const int64_t reached =
         std::max({from.step + steps_, logged(), run_.copies ? copied() : 0});
-    const bool inVain = position() == from && reached <= furthest_;
-    furthest_ = std::max(furthest_, reached);
-    inVain_ = inVain ? inVain_ + 1 : 0;
+    const bool inVain = position() == from && reached <= now_.furthest;
+    now_.furthest = std::max(now_.furthest, reached);
+    now_.inVain = inVain ? now_.inVain + 1 : 0;
     why_ = fmt::format("the run was lost after {} step{}: {}", steps_,
                        steps_ == 1 ? "" : "s", cause);
     if (!options_.launcher.empty())
       why_ = fmt::format("the run was lost: {}", cause);
-    if (restarts_ == options_.restarts || inVain_ == kInVain)
+    if (now_.restarts == options_.restarts || now_.inVain == kInVain)
       return fail(fmt::format(
           "{}; {}", why_,
-          inVain_ == kInVain
+          now_.inVain == kInVain
               ? fmt::format("{} times in a row without getting further",
                             kInVain)
               : fmt::format("--restarts allows {}", options_.restarts)));
-    ++restarts_;
-    findLost();
+    ++now_.restarts;
+    if (const std::string why = findLost(); !why.empty())
+      return depose(fmt::format("{}; {}", why_, why));
     return std::nullopt;
   }
 
@@ -438,7 +508,7 @@ private:
     return log ? log->step : 0;
   }
   // This host need not be one of those that have copies.
-  int64_t copied() const { return newestCopy(copies_).value_or(0); }
+  int64_t copied() const { return newestCopy(now_.id).value_or(0); }
 
   CopyAgent copyAgent() const { return {program_, options_.launcher, ranks_}; }
 
@@ -450,9 +520,9 @@ private:
       note(fmt::format("copies of the state stay in \"{}\" of each host "
                        "(merak-plan gather puts them together), until another "
                        "run with copies finds them, an hour later",
-                       copiesPath(copies_)));
+                       copiesPath(now_.id)));
     else
-      note(removeCopies(copyAgent(), copies_, left()));
+      note(removeCopies(copyAgent(), now_.id, left()));
   }
 
   // Waits for a checkpoint that is written because it was asked for.
@@ -468,10 +538,10 @@ private:
     return false;
   }
 
-  static void end(ChildProcess &child) {
+  static void end(ChildProcess &child, double seconds = kEndSeconds) {
     child.signal(SIGTERM);
     for (const auto begin = Clock::now();
-         !child.ended() && secondsSince(begin) < kEndSeconds;) {
+         !child.ended() && secondsSince(begin) < seconds;) {
       nap(50);
     }
     child.signal(SIGKILL);
@@ -479,36 +549,38 @@ private:
       nap(10);
   }
 
-  void findLost() {
-    Names all;
-    for (const Host &host : hosts_)
-      all.insert(host.name);
-    const Names there = HostLooks(options_.launcher, all).wait();
-    lost_.clear();
+  // Why the run may not be started again here; empty: it may.
+  std::string findLost() {
+    const Names all = namesOf(hosts_), before = namesOf(left());
+    const Names there = lead_ ? lead_->grants(all, nextStart())
+                              : HostLooks(options_.launcher, all).wait();
+    if (lead_)
+      if (std::string why = lead_->refusal(there, before); !why.empty())
+        return why;
+    now_.lost.clear();
     for (const std::string &host : all)
       if (!there.count(host))
-        lost_.insert(host);
+        now_.lost.insert(host);
+    return {};
   }
 
   const AgentRun &run_;
   const AgentOptions &options_;
   const PlanPrices &prices_;
+  const AgentSuccession &succession_;
+  AgentLead *lead_;     // null: nobody stands by
   std::string program_; // this one
   int64_t ranks_ = 0;   // of the first plan
   std::vector<Host> hosts_;
   std::optional<AgentPlans> plans_; // with hosts
-  Position first_;                  // --load, or nothing
-  std::optional<Position> before_;  // what --save had before
-  int64_t last_ = 0;                // step to end after
-  Names lost_;                      // hosts
-  std::string why_;                 // the next run is started
-  int64_t restarts_ = 0;
-  std::string copies_;      // id of the run in its hosts' memory
-  int64_t starts_ = 0;      // of the run
-  Clock::time_point begun_; // the last of them
+  AgentSituation now_;
+  std::string why_;        // the next run is started
+  int64_t start_ = 0;      // number of the start that comes, or came last
+  bool isClaimed_ = false; // start_ is still to come
+  bool isDeposed_ = false; // another agent leads, or may
+  Clock::time_point published_;
+  Clock::time_point begun_; // the last start
   int64_t steps_ = 0;       // that the run told of
-  int64_t furthest_ = 0;    // step that any run did
-  int inVain_ = 0;
   uintmax_t logSize_ = 0;
   bool settled_ = false; // no plan that is there is better than that which runs
   bool isNew_ = true;    // a step, a plan or a host, since plans were compared
@@ -518,8 +590,8 @@ private:
 } // namespace
 
 int runAgent(const AgentRun &run, const AgentOptions &options,
-             const PlanPrices &prices) {
-  return Agent(run, options, prices).run();
+             const PlanPrices &prices, const AgentSuccession &succession) {
+  return Agent(run, options, prices, succession).run();
 }
 
 } // namespace merak::runtime

@@ -17,10 +17,13 @@
 
 #include "runtime/launch/PlanPool.h"
 
+#include <set>
 #include <string>
 #include <vector>
 
 namespace merak::runtime {
+
+inline constexpr double kLeastAgentSeconds = 2;
 
 struct AgentOptions {
   int64_t restarts = 0;      // at most; 0: no agent
@@ -28,6 +31,11 @@ struct AgentOptions {
   std::string hosts;         // HOST:RANKS,... for {hosts} of the launcher
   double silenceSeconds = 0; // without a step: killed; 0: never
   double lookSeconds = 60;   // between looks at lost hosts
+  // Other agents may come and stand by (AgentLead.h).
+  int standbys = -1;       // a port for them, 0: any; -1: none
+  double agentSeconds = 5; // without a sign of life of an agent: silent
+  std::string standby;     // HOST:PORT,...: this one stands by (Standby.h)
+  std::string grant;       // instead of a run: StartVote.h
 };
 
 // What an agent has to know of the run's options.
@@ -42,8 +50,22 @@ struct AgentRun {
   bool trustPlan = false;
 };
 
-// The exit code of the last run, 1 if it was lost more often than allowed.
+// Whom an agent works with, and what it goes on from.
+class AgentLead;
+struct AgentSituation;
+struct AgentSuccession {
+  std::string id;            // of the run; empty: a new one
+  AgentLead *lead = nullptr; // others stand by; null: nobody does
+  // Of the agent before this one, with what has changed since, and the hosts
+  // that were lost before; null: the run begins.
+  const AgentSituation *inherited = nullptr;
+  std::set<std::string> lostBefore;
+  std::string why; // the run is started again
+};
+
+// The exit code of the last run, 1 if it was lost more often than allowed, or
+// if another agent leads.
 int runAgent(const AgentRun &run, const AgentOptions &options,
-             const PlanPrices &prices);
+             const PlanPrices &prices, const AgentSuccession &succession = {});
 
 } // namespace merak::runtime

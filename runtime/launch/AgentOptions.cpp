@@ -22,9 +22,22 @@ void addAgentOptions(CLI::App &app, AgentOptions &options) {
                  "with --launcher: HOST:RANKS,...; those that do not answer "
                  "are left out, with a plan for fewer ranks that merakc makes, "
                  "or one of --plans");
+  app.add_option("--standbys", options.standbys,
+                 "with --elastic on several hosts: a port (0: any) where "
+                 "agents of other hosts join, one of which goes on with the "
+                 "run if this one is lost")
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--standby", options.standby,
+                 "stand by for the run whose agent is at HOST:PORT (--standbys "
+                 "of it; several after commas are tried in turn), and go on "
+                 "with it if that agent is lost; takes no other option");
+  app.add_option("--grant", options.grant)->group(""); // an agent asks a host
 }
 
 std::string usageProblem(const AgentOptions &options, const AgentRun &run) {
+  if (options.standbys >= 0 && (options.restarts == 0 || options.hosts.empty()))
+    return "--standbys is for runs on --hosts that are started again "
+           "(--elastic, --restarts)";
   if (options.restarts == 0)
     return options.launcher.empty() && options.hosts.empty()
                ? ""
@@ -46,7 +59,7 @@ std::string usageProblem(const AgentOptions &options, const AgentRun &run) {
 std::vector<std::string> argumentsOfRuns(const CLI::App &app, bool withPlans) {
   static const std::set<std::string> own{
       "plan",       "--steps", "--load",    "--restarts", "--hosts",
-      "--launcher", "--ranks", "--elastic", "--cluster"};
+      "--launcher", "--ranks", "--elastic", "--cluster",  "--standbys"};
   std::vector<std::string> arguments;
   for (const CLI::Option *option : app.parse_order()) {
     const std::string name = option->get_name();

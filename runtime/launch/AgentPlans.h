@@ -40,6 +40,12 @@ public:
   // Rates of devices (1: normal, else how many times as long it takes), which a
   // run on the hosts that were left without `lost` has measured.
   void measured(const Lost &lost, const std::vector<double> &rates);
+  // Of the devices of all hosts, as the agent before this one had it.
+  const std::vector<double> &rates() const { return rates_; }
+  void assume(const std::vector<double> &rates) {
+    if (rates.size() == rates_.size())
+      rates_ = rates;
+  }
   // The fastest that has a place on the hosts that are left.
   Result<ChosenPlan> choose(const Lost &lost) const;
   // Whether one is to be made for the hosts that are left: there is none for

@@ -58,6 +58,13 @@ std::string placesOf(const std::vector<Host> &hosts, int64_t ranks) {
   return text;
 }
 
+std::set<std::string> namesOf(const std::vector<Host> &hosts) {
+  std::set<std::string> names;
+  for (const Host &host : hosts)
+    names.insert(host.name);
+  return names;
+}
+
 std::vector<Host> without(const std::vector<Host> &hosts,
                           const std::set<std::string> &lost) {
   std::vector<Host> rest;

@@ -23,6 +23,7 @@ Result<std::vector<Host>> parseHosts(const std::string &text);
 int64_t slotsOf(const std::vector<Host> &hosts);
 // The first hosts that so many ranks have place on, "a:4,b:2".
 std::string placesOf(const std::vector<Host> &hosts, int64_t ranks);
+std::set<std::string> namesOf(const std::vector<Host> &hosts);
 std::vector<Host> without(const std::vector<Host> &hosts,
                           const std::set<std::string> &lost);
 

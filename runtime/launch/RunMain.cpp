@@ -3,6 +3,7 @@
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/Output.h"
 #include "runtime/data/Npy.h"
+#include "runtime/launch/AgentLead.h"
 #include "runtime/launch/ChildProcess.h"
 #include "runtime/launch/CpuShare.h"
 #include "runtime/launch/ElasticChoice.h"
@@ -14,6 +15,7 @@
 #include "runtime/launch/RunOptions.h"
 #include "runtime/launch/RunStatus.h"
 #include "runtime/launch/SaveOptions.h"
+#include "runtime/launch/Standby.h"
 #include "runtime/launch/StopTogether.h"
 #include "runtime/plan/LossScaled.h"
 #include "runtime/plan/Signature.h"
@@ -652,6 +654,22 @@ std::string agentProblem(const RunOptions &options, const AgentRun &run) {
   return usageProblem(options.agent, run);
 }
 
+// An agent that goes on with a run whose agent is lost.
+int standBy(const CLI::App &app, RunOptions &options,
+            const PlanPrices &prices) {
+  for (const CLI::Option *option : app.parse_order())
+    if (option->get_name() != "--standby") {
+      complain(fmt::format("merak-run: error: --standby takes all but that "
+                           "from the agent that leads: {} is not for it",
+                           option->get_name()));
+      return 2;
+    }
+  if (Status status = readEnvironment(options.session, options.agent);
+      !status.ok())
+    return exitCode(kTool, status) == 0 ? 0 : 2;
+  return runStandby(options.agent, prices);
+}
+
 // One rank of a run of several processes.
 int runAsRank(RunOptions &options, const BackendFactory &factory,
               const ClusterLinks &clusterLinks, const Costs &costs,
@@ -693,6 +711,10 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   } catch (const CLI::ParseError &error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (!options.agent.grant.empty())
+    return exitCode(kTool, grantStart(options.agent.grant));
+  if (!options.agent.standby.empty())
+    return standBy(app, options, prices);
   ElasticChoice elastic;
   if (options.elastic.on && !options.plan.empty())
     if (const auto code = beginElastic(app, prices, options, elastic))
@@ -733,7 +755,8 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
       return 2;
     }
     tellNote(elastic.told, /*leads=*/true);
-    return runAgent(agent, options.agent, prices);
+    return options.agent.standbys >= 0 ? runLead(agent, options.agent, prices)
+                                       : runAgent(agent, options.agent, prices);
   }
   options.beat = beatDescriptor();
   options.session.predicted = predicted;

@@ -198,6 +198,12 @@ Status readEnvironment(SessionOptions &session, AgentOptions &agent) {
   MERAK_RETURN_IF_ERROR(
       readSeconds("MERAK_WATCHDOG_SECONDS", session.watchdogSeconds));
   MERAK_RETURN_IF_ERROR(readSeconds("MERAK_LOOK_SECONDS", agent.lookSeconds));
+  MERAK_RETURN_IF_ERROR(readSeconds("MERAK_AGENT_SECONDS", agent.agentSeconds));
+  if (agent.agentSeconds < kLeastAgentSeconds)
+    return Status::error(
+        fmt::format("MERAK_AGENT_SECONDS: expected at least {:g}, since agents "
+                    "give a sign each second, found {:g}",
+                    kLeastAgentSeconds, agent.agentSeconds));
   agent.silenceSeconds = session.watchdogSeconds;
 #ifdef MERAK_TEST_FAULTS
   if (const char *text = std::getenv("MERAK_FAULT")) {

@@ -70,11 +70,13 @@ std::string ratesText(const Json &rated) {
 std::string restartText(const Json &restarted) {
   const Json &restart = restarted["restart"];
   const int64_t times = restart.value("restarts", int64_t(0));
+  const std::string agent = restart.value("agent", std::string());
   return fmt::format(
       "\nstarted again {} time{}, last after step {} with "
-      "\"{}\" on {} ranks: {}",
+      "\"{}\" on {} ranks{}: {}",
       times, times == 1 ? "" : "s", restarted.value("step", int64_t(0)),
       restart.value("plan", std::string()), restart.value("ranks", int64_t(0)),
+      agent.empty() ? "" : " by the agent on host " + agent,
       restart.value("why", std::string()));
 }
 

@@ -285,6 +285,7 @@ SUITES = {
     "rates": python_suite("test/e2e/rates.py", tools=True),
     "elastic": python_suite("test/e2e/elastic.py", tools=True),
     "restarts": python_suite("test/e2e/restarts.py", tools=True),
+    "standbys": python_suite("test/e2e/standbys.py", tools=True),
     "agent-plans": python_suite("test/e2e/agent_plans.py", tools=True),
     "histories": python_suite("test/e2e/histories.py", tools=True),
     "parts": python_suite("test/e2e/parts.py", tools=True),

@@ -7,8 +7,10 @@ import subprocess
 import time
 
 import checkpoint
+import exact_models
 import harness
 import mpi
+import seams
 from harness import Failed
 
 GPT = os.path.join(harness.MODELS, "gpt2-tiny/model.onnx")
@@ -248,3 +250,37 @@ def as_replayed(tools, run, plan, steps):
              harness.read_checkpoint(run.saved)[0].items()}
     if replayed(tools, run, plan, steps) != found:
         raise Failed("other bits than those of the logged plans one after the other")
+
+
+def elastic_plan(tools, nodes):
+    """A plan of four ranks whose sums are exact, the file of its cluster, which has
+    these nodes, and options of a run; what that leaves if nobody disturbs it."""
+    cluster = tools.path("c.json")
+    link = {"bandwidth": 5e9, "latency": 5e-6}
+    with open(cluster, "w", encoding="utf-8") as file:
+        json.dump({"kinds": {"k": {"backend": "cpu", "flops": 5e10,
+                                   "memory_bandwidth": 1e10}},
+                   "links": {"intra": link, "inter": link},
+                   "nodes": [{"kind": "k", **node} for node in nodes]}, file)
+    plan, data = tools.path("x.plan"), seams.write_data(tools, "wide")
+    # Weights stay, and the momentum sums whole numbers.
+    tools.run("merakc", exact_models.path("wide"), "-o", plan, "--mesh=pp=2,dp=2",
+              "--global-batch=8", "--optimizer=sgd:lr=0,momentum=1",
+              f"--cluster={cluster}")
+    return plan, data, ["--elastic", f"--cluster={cluster}"]
+
+
+def as_undisturbed(tools, run, plan, data, steps):
+    """Whichever plans it went on with."""
+    tools.run("merak-run", plan, f"--data={data}", f"--steps={steps}",
+              f"--save={tools.path('whole')}", f"--log={tools.path('whole.jsonl')}")
+    losses, wanted = ([(entry["step"], entry["loss"])
+                       for entry in harness.read_log(path) if "loss" in entry]
+                      for path in (run.log, tools.path("whole.jsonl")))
+    if losses != wanted:
+        raise Failed(f"other losses: {losses[:3]}, expected {wanted[:3]}")
+    bits = [{key: tensor.data.tobytes() for key, tensor in
+             harness.read_checkpoint(path)[0].items()}
+            for path in (run.saved, tools.path("whole"))]
+    if bits[0] != bits[1]:
+        raise Failed("another state than that of a run that nobody disturbed")

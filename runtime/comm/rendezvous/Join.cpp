@@ -29,9 +29,9 @@ Clock::time_point after(double seconds) {
 
 class Attempt {
 public:
-  Attempt(const TcpStoreOptions &options, int socket,
+  Attempt(const TcpStoreOptions &options, const JoinNames &names, int socket,
           Clock::time_point deadline)
-      : options_(options), socket_(socket),
+      : options_(options), names_(names), socket_(socket),
         deadline_(std::min(deadline, after(kAnswerSeconds))) {}
 
   // Joined, or why not; `final`: and never will be.
@@ -48,6 +48,7 @@ private:
   }
 
   const TcpStoreOptions &options_;
+  const JoinNames &names_;
   int socket_;
   Clock::time_point deadline_;
   std::string bytes_;
@@ -89,13 +90,13 @@ std::optional<Frame> Attempt::readVerdict() {
 Result<Joined> Attempt::run(bool &final) {
   final = false;
   if (!read(kChallengeBytes))
-    return fail("rank 0 does not answer");
+    return fail(names_.server + " does not answer");
   final = true;
   const auto challenge = decodeChallenge(bytes_);
   if (!challenge)
-    return fail(fmt::format("something else than rank 0 of this version "
+    return fail(fmt::format("something else than {} of this version "
                             "listens at {}",
-                            where()));
+                            names_.server, where()));
   bytes_.clear();
   const Hello hello{options_.rank, options_.size,
                     hostName().substr(0, kHostBytes),
@@ -105,13 +106,13 @@ Result<Joined> Attempt::run(bool &final) {
     verdict = readVerdict();
   if (!verdict) { // too many strangers pushed this rank out
     final = false;
-    return fail("rank 0 does not answer");
+    return fail(names_.server + " does not answer");
   }
   if (!checkProof(*verdict, hello, *challenge, options_.token))
     return fail(fmt::format(
-        "rank {} on host {} and what listens at {} know different secrets: "
-        "another run is there, or the ranks were not given one MERAK_TOKEN",
-        options_.rank, hostName(), where()));
+        "{} on host {} and what listens at {} know different secrets: "
+        "another run is there, or the {} were not given one MERAK_TOKEN",
+        names_.mine, hostName(), where(), names_.all));
   if (verdict->type != Frame::Welcome)
     return fail(verdict->value);
   return Joined{socket_, verdict->key, double(verdict->number) / 1e3,
@@ -121,10 +122,19 @@ Result<Joined> Attempt::run(bool &final) {
 } // namespace
 
 Result<Joined> joinServer(const TcpStoreOptions &options) {
+  bool final = false;
+  return joinServer(options,
+                    {fmt::format("rank {}", options.rank), "rank 0", "ranks"},
+                    final);
+}
+
+Result<Joined> joinServer(const TcpStoreOptions &options,
+                          const JoinNames &names, bool &final) {
+  final = false;
   const Clock::time_point deadline = after(options.connectSeconds);
   Status problem = Status::error(fmt::format(
-      "rank {} on host {} cannot reach rank 0 at {} port {} in {:g} seconds",
-      options.rank, hostName(), fmt::join(options.addresses, " or "),
+      "{} on host {} cannot reach {} at {} port {} in {:g} seconds", names.mine,
+      hostName(), names.server, fmt::join(options.addresses, " or "),
       options.port, options.connectSeconds));
   while (true) {
     for (const std::string &address : options.addresses) {
@@ -132,8 +142,7 @@ Result<Joined> joinServer(const TcpStoreOptions &options) {
       if (socket < 0)
         continue;
       setPrompt(socket);
-      bool final = false;
-      auto joined = Attempt(options, socket, deadline).run(final);
+      auto joined = Attempt(options, names, socket, deadline).run(final);
       if (joined.ok())
         return joined;
       ::close(socket);

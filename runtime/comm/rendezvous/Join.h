@@ -13,6 +13,16 @@ struct Joined {
   std::string bytes;         // that came behind the welcome
 };
 
+// How messages call those who meet there.
+struct JoinNames {
+  std::string mine;   // who joins: "rank 3"
+  std::string server; // whom: "rank 0"
+  std::string all;    // "ranks"
+};
+
 Result<Joined> joinServer(const TcpStoreOptions &options);
+// `final`: the error is of one who was reached, and would say the same again.
+Result<Joined> joinServer(const TcpStoreOptions &options,
+                          const JoinNames &names, bool &final);
 
 } // namespace merak::runtime
