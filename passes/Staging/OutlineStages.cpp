@@ -90,14 +90,19 @@ public:
       cloneInto(op, places.homeOf(op));
   }
 
-  void storeOutputs() {
+  // Of several pipelines each has what is kept of its own microbatches, one of
+  // them the sums over all.
+  void storeOutputs(bool hasSums) {
     Operation *terminator = block.getTerminator();
     for (auto [index, value] : llvm::enumerate(terminator->getOperands())) {
       auto name = step.getResultAttrOfType<StringAttr>(index, kNameAttr);
       // Sums over microbatches are complete after the last one; without
       // training all other outputs are kept for each.
       Place place{places.partBehind(value), pipe::Action::F};
-      if (options.train || places.isSummed(value))
+      const bool isOfStep = options.train || places.isSummed(value);
+      if (isOfStep && !hasSums)
+        continue;
+      if (isOfStep)
         place = places.onStage(place, pipe::Action::U);
       program.storeResult(materialize(value, place), place,
                           name ? name.getValue() : "output", layoutOf(value));
@@ -760,8 +765,8 @@ void merak::outlineStages(func::FuncOp step, const OutlineOptions &options) {
         PipelineOutliner::Plan{step, options, program, pipelines}, of));
   for (const auto &pipeline : pipelines)
     pipeline->outline();
-  // Of several, which train, the first one has what is summed over all.
-  pipelines.front()->storeOutputs();
+  for (const auto &pipeline : pipelines)
+    pipeline->storeOutputs(/*hasSums=*/pipeline == pipelines.front());
   updateParameters(program, step, options, pipelines);
   averageTracked(program, options, pipelines.front()->tracked);
   program.orderActions();
