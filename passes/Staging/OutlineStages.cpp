@@ -120,7 +120,7 @@ public:
     return made;
   }
 
-  std::map<int64_t, llvm::SetVector<ValueOp>> tracked; // by stage
+  Tracked tracked;
 
 private:
   // Of a dimension.
@@ -155,7 +155,8 @@ private:
         ->setAttr(kStatisticAttr, UnitAttr::get(module.getContext()));
     ValueOp value = declareParameter(places.stageOf(place), read);
     program.storeAfter(inner.getUpdated(), place, value, false);
-    tracked[places.stageOf(place)].insert(value);
+    tracked[places.stageOf(place)].try_emplace(value, 1.0).first->second *=
+        outer.getKeep().convertToDouble();
   }
 
   Value make(Value value, Place place) {
@@ -754,7 +755,8 @@ void updateParameters(StageBuilder &program, func::FuncOp step,
 
 } // namespace
 
-void merak::outlineStages(func::FuncOp step, const OutlineOptions &options) {
+LogicalResult merak::outlineStages(func::FuncOp step,
+                                   const OutlineOptions &options) {
   std::vector<Places> places;
   for (size_t pipeline = 0; pipeline < options.pipelines.size(); ++pipeline)
     places.emplace_back(step, options, pipeline);
@@ -768,7 +770,16 @@ void merak::outlineStages(func::FuncOp step, const OutlineOptions &options) {
   for (const auto &pipeline : pipelines)
     pipeline->storeOutputs(/*hasSums=*/pipeline == pipelines.front());
   updateParameters(program, step, options, pipelines);
-  averageTracked(program, options, pipelines.front()->tracked);
+  if (pipelines.size() == 1) {
+    averageTracked(program, options, pipelines.front()->tracked);
+  } else {
+    std::vector<Tracked> tracked;
+    for (const auto &pipeline : pipelines)
+      tracked.push_back(pipeline->tracked);
+    if (failed(joinTracked(program, options, tracked)))
+      return failure();
+  }
   program.orderActions();
   step.erase();
+  return success();
 }

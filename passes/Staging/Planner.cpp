@@ -127,18 +127,25 @@ void Planner::searchAnew() {
 LogicalResult Planner::checkStatistics() {
   if (!planning::joinsSamples(graph.graph))
     return success();
-  if (pinned.pipelines.size() > 1)
-    return module.emitError(
-        "the model takes statistics over the samples of a microbatch and keeps "
-        "their mean, which plans of several pipelines cannot yet");
-  for (const planning::PipelineStages &pipeline : input.pinned.pipelines)
-    for (const planning::PipelineStages::Stage &stage : pipeline.stages)
-      if (stage.dp != pipeline.stages.front().dp)
+  const std::vector<planning::PipelineStages> &pipelines = pinned.pipelines;
+  for (const planning::PipelineStages &pipeline : pipelines)
+    for (const planning::PipelineStages::Stage &stage : pipeline.stages) {
+      const planning::PipelineStages::Stage &first =
+          pipelines.front().stages.front();
+      if (stage.dp != first.dp)
         return module.emitError()
                << "the model takes statistics over the samples of a replica, "
                   "so "
                   "that all stages need one dp, found "
-               << pipeline.stages.front().dp << " and " << stage.dp;
+               << first.dp << " and " << stage.dp;
+      // Summed over pipelines as they lie.
+      if (pipelines.size() > 1 && stage.tp != first.tp)
+        return module.emitError()
+               << "the model takes statistics over the samples of a "
+                  "microbatch, which stages of several pipelines sum as they "
+                  "lie, so that all need one tp, found "
+               << first.tp << " and " << stage.tp;
+    }
   return success();
 }
 
