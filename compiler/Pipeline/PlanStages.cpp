@@ -222,8 +222,6 @@ Status PlanStages::fitSeveral(const planning::Strategy &pinned,
     if (wrong)
       status.merge(Status::error(message));
   };
-  refuse(!options.train, "plans of several pipelines train; --mode=infer runs "
-                         "on one pipeline");
   if (pinned.lists)
     refuse(pinned.lists->stages != pinned.mesh.at(kPipelineAxis) ||
                pinned.lists->microbatches != microbatches,
@@ -360,7 +358,7 @@ bool PlanStages::searchesShares(const PlannerOptions &planner) const {
   const bool isAlone = options.parts == "off" || options.delayedGradients ||
                        options.delayedRows || !options.emitOnnx.empty() ||
                        again.explores > 0 || again.picked || again.devices;
-  return options.train && !isGiven && !isAlone &&
+  return !isGiven && !isAlone &&
          (planning::hasSlowDevices(planner.cluster) ||
           planning::hasSeveralKinds(planner.cluster));
 }

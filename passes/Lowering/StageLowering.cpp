@@ -335,15 +335,10 @@ void StageLowering::createSlots() {
                             value.departures, result},
                         slotClasses_.size());
     if (fresh) {
-      memory::SlotPlan plan =
-          memory::planSlots(schedule_, value.actions, before, after,
-                            value.arrivals, value.departures);
-      if (result) { // all are read after the step
-        plan.slots = static_cast<int64_t>(plan.slotOf.size());
-        for (auto [microbatch, slot] : llvm::enumerate(plan.slotOf))
-          slot = static_cast<int64_t>(microbatch);
-      }
-      slotClasses_.push_back(plan);
+      slotClasses_.push_back(
+          result ? memory::slotForEach(schedule_, value.actions)
+                 : memory::planSlots(schedule_, value.actions, before, after,
+                                     value.arrivals, value.departures));
     }
     value.buffer.setSlots(std::max<int64_t>(1, slotClasses_[it->second].slots));
     value.buffer.setSlotClass(it->second);

@@ -52,4 +52,19 @@ SlotPlan planSlots(const std::vector<Step> &schedule,
   return plan;
 }
 
+SlotPlan slotForEach(const std::vector<Step> &schedule,
+                     const std::set<ActionId> &actions) {
+  std::set<int64_t> microbatches;
+  for (const Step &step : schedule)
+    if (!isOncePerStep(step.action) && actions.count(step.id()))
+      microbatches.insert(step.microbatch);
+  SlotPlan plan;
+  plan.slots = 0;
+  for (int64_t microbatch : microbatches) {
+    plan.slotOf.resize(size_t(microbatch) + 1, 0);
+    plan.slotOf.back() = plan.slots++;
+  }
+  return plan;
+}
+
 } // namespace merak::memory

@@ -25,5 +25,9 @@ SlotPlan planSlots(const std::vector<Step> &schedule,
                    const std::set<ActionId> &actions, int64_t before = 0,
                    int64_t after = 0, const std::vector<int> &arrivals = {},
                    const std::vector<int> &departures = {});
+// The same of values that are read after the step: each microbatch has a slot
+// of its own, in their order. Of several pipelines a stage has some of them.
+SlotPlan slotForEach(const std::vector<Step> &schedule,
+                     const std::set<ActionId> &actions);
 
 } // namespace merak::memory

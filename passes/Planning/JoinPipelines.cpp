@@ -11,10 +11,9 @@ namespace {
 
 PipelineStages stagesOf(const PlanDecision &of) {
   PipelineStages out = of.strategy.pipelines.front();
-  if (of.chunks > 1) {
-    out.chunks = of.chunks;
+  out.chunks = of.strategy.chunks;
+  if (of.chunks > 1)
     out.partBegins = of.strategy.stageBegins;
-  }
   out.recomputeOps = of.strategy.recomputeOps;
   return out;
 }

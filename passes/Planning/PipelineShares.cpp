@@ -83,7 +83,8 @@ public:
                const SharesQuestion &question)
       : input(input), meshes(meshes), question(question), sums(input) {}
 
-  std::vector<SharedPlan> run(size_t most);
+  void draftAll();
+  std::vector<SharedPlan> run(double limit, size_t most);
 
 private:
   // What pipelines are made of: replicas with the cuts of the question or cuts
@@ -101,6 +102,7 @@ private:
   };
   struct Draft {
     Origin origin = Origin::Cut;
+    double bound = 0; // of classes: none of their plans is faster
     double seconds = 0;
     int64_t microbatches = 1; // of the step
     std::vector<PipelineStages> pipelines;
@@ -127,7 +129,8 @@ private:
   bool share(Draft &draft) const;
   bool price(Draft &draft);
   void draft(Origin origin, std::vector<PipelineStages> pipelines,
-             int64_t microbatches, const std::vector<int> &begin);
+             int64_t microbatches, const std::vector<int> &begin,
+             double bound = 0);
   void leaveOut(Draft draft);
   void draftReplicas(const Degrees &degrees);
   void draftClasses();
@@ -144,11 +147,11 @@ private:
   bool isLimited(Origin origin) const {
     return origin == Origin::Classes || hasSeveralKinds(input.cluster);
   }
-  bool mustBeSlower(const Draft &draft) const;
+  bool mustBeSlower(const Draft &draft, double limit) const;
 
   const SearchInput &input;
   StageMeshes &meshes;
-  const SharesQuestion &question;
+  const SharesQuestion question;
   PipelineSums sums;
   std::map<Kind, std::optional<SteadyTimes>> known;
   std::map<std::pair<Kind, int64_t>, std::optional<Planned>> planned;
@@ -275,6 +278,8 @@ void SharesSearch::leaveOut(Draft draft) {
 double
 SharesSearch::sumsOf(const Draft &draft, size_t longest,
                      const std::function<void(size_t, CutPipeline &)> &fill) {
+  if (!input.train)
+    return 0;
   std::vector<PipelineShape> shapes;
   std::vector<CutPipeline> all;
   shapes.reserve(draft.pipelines.size());
@@ -320,9 +325,11 @@ bool SharesSearch::price(Draft &draft) {
 }
 
 void SharesSearch::draft(Origin origin, std::vector<PipelineStages> pipelines,
-                         int64_t microbatches, const std::vector<int> &begin) {
+                         int64_t microbatches, const std::vector<int> &begin,
+                         double bound) {
   Draft out;
   out.origin = origin;
+  out.bound = bound;
   out.microbatches = microbatches;
   out.begin = begin;
   out.pipelines = std::move(pipelines);
@@ -404,8 +411,10 @@ void SharesSearch::draftClasses() {
       if (const auto shape = shapeOf(first, of.microbatches))
         if (const auto begin =
                 cutsOf(*shape, kindOf(first, *shape, of.microbatches, {})))
-          draft(Origin::Classes, of.pipelines, of.microbatches, *begin);
-    draft(Origin::Classes, std::move(of.pipelines), of.microbatches, {});
+          draft(Origin::Classes, of.pipelines, of.microbatches, *begin,
+                of.seconds);
+    draft(Origin::Classes, std::move(of.pipelines), of.microbatches, {},
+          of.seconds);
   }
 }
 
@@ -533,12 +542,14 @@ std::optional<SharedPlan> SharesSearch::plan(Draft draft) {
   return best;
 }
 
-bool SharesSearch::mustBeSlower(const Draft &draft) const {
-  return isLimited(draft.origin) && question.limit > 0 &&
-         draft.seconds >= kRough * question.limit;
+bool SharesSearch::mustBeSlower(const Draft &draft, double limit) const {
+  return limit > 0 &&
+         (draft.bound >= limit ||
+          (isLimited(draft.origin) && draft.seconds >= kRough * limit));
 }
 
-std::vector<SharedPlan> SharesSearch::run(size_t most) {
+// Under the question's limit, which may fall before they are planned.
+void SharesSearch::draftAll() {
   for (const Degrees &d : question.degrees)
     draftReplicas(d);
   if (question.classes)
@@ -546,12 +557,16 @@ std::vector<SharedPlan> SharesSearch::run(size_t most) {
   std::stable_sort(
       drafts.begin(), drafts.end(),
       [](const Draft &a, const Draft &b) { return a.seconds < b.seconds; });
+}
+
+std::vector<SharedPlan> SharesSearch::run(double limit, size_t most) {
   std::vector<SharedPlan> plans;
   std::vector<const Draft *> done;
   for (Origin origin : {Origin::Kept, Origin::Cut, Origin::Classes}) {
     size_t tried = 0;
     for (const Draft &draft : drafts) {
-      if (draft.origin != origin || tried == kPlanned || mustBeSlower(draft) ||
+      if (draft.origin != origin || tried == kPlanned ||
+          mustBeSlower(draft, limit) ||
           std::any_of(done.begin(), done.end(), [&](const Draft *other) {
             return other->pipelines == draft.pipelines;
           }))
@@ -575,14 +590,26 @@ std::vector<SharedPlan> SharesSearch::run(size_t most) {
   return plans;
 }
 
-std::vector<SharedPlan> searchShares(const SearchInput &input,
-                                     StageMeshes &meshes,
-                                     const SharesQuestion &question,
-                                     size_t most) {
+struct DraftedShares::Impl {
+  SharesSearch search;
+  Impl(const SearchInput &input, StageMeshes &meshes,
+       const SharesQuestion &question)
+      : search(input, meshes, question) {}
+};
+
+DraftedShares::DraftedShares(const SearchInput &input, StageMeshes &meshes,
+                             const SharesQuestion &question) {
   // Statistics are those of a replica's samples, and kept.
   if (joinsSamples(*input.graph))
-    return {};
-  return SharesSearch(input, meshes, question).run(most);
+    return;
+  impl = std::make_unique<Impl>(input, meshes, question);
+  impl->search.draftAll();
+}
+
+DraftedShares::~DraftedShares() = default;
+
+std::vector<SharedPlan> DraftedShares::plans(double limit, size_t most) {
+  return impl ? impl->search.run(limit, most) : std::vector<SharedPlan>();
 }
 
 } // namespace merak::planning

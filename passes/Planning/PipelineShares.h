@@ -57,12 +57,33 @@ struct SharedPlan {
 Strategy strategyOf(const Strategy &pinned, const SharedPlan &plan,
                     int64_t globalBatch);
 
-// At most `most`, the best first; what moves nothing comes before what is
-// hardly faster. input.cluster has the devices and their rates, of which
-// `meshes` prices stages.
-std::vector<SharedPlan> searchShares(const SearchInput &input,
-                                     StageMeshes &meshes,
-                                     const SharesQuestion &question,
-                                     size_t most);
+// The search in two parts, of which the first needs no other search's plans: it
+// may run beside that which finds them. What is found does not depend on how
+// low the limit was meanwhile.
+class DraftedShares {
+public:
+  // Prices what pipelines could share, as sums of their ops say, under the
+  // question's limit. input.cluster has the devices and their rates, of which
+  // `meshes` prices stages; both have to outlive this.
+  DraftedShares(const SearchInput &input, StageMeshes &meshes,
+                const SharesQuestion &question);
+  ~DraftedShares();
+  // The most promising, planned as all plans are; at most `most`, the best
+  // first; what moves nothing comes before what is hardly faster. `limit`: as
+  // the question's, and not above it.
+  std::vector<SharedPlan> plans(double limit, size_t most);
+
+private:
+  struct Impl;
+  std::unique_ptr<Impl> impl; // null: nothing can be shared
+};
+
+// Both parts.
+inline std::vector<SharedPlan> searchShares(const SearchInput &input,
+                                            StageMeshes &meshes,
+                                            const SharesQuestion &question,
+                                            size_t most) {
+  return DraftedShares(input, meshes, question).plans(question.limit, most);
+}
 
 } // namespace merak::planning

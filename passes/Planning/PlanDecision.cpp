@@ -198,7 +198,9 @@ void Decider::takeStrategy() {
   if (*strategy.schedule == "auto")
     strategy.schedule = decision.plan.schedule.name;
   strategy.lists = decision.schedule;
-  if (decision.chunks > 1)
+  // Whoever does not train has one part a stage, whatever the schedule is.
+  if (decision.chunks > 1 ||
+      traitsOf(strategy.schedule.value_or("")).takesChunks)
     strategy.chunks = decision.chunks;
   strategy.recompute = input.pinned.recompute.value_or("auto");
   strategy.tpOverlap = std::to_string(decision.overlapLevel);

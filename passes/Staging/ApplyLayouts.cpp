@@ -33,7 +33,7 @@ public:
       int tensor = decision.step.tensorOf.lookup(operand.get());
       if (const planning::OutputUse *use = outputs.lookup(tensor)) {
         operand.set(convert(stored(operand.get()), use->conversions));
-        if (!decision.pipelines.empty())
+        if (!decision.pipelines.empty() && sumsMicrobatches(*use))
           noteCompletion(use->conversions);
       }
     }
@@ -121,6 +121,14 @@ private:
   Value stored(Value value) {
     auto it = storedValue.find(value);
     return it == storedValue.end() ? value : it->second;
+  }
+
+  // Else it is kept of each, where it is made.
+  bool sumsMicrobatches(const planning::OutputUse &use) const {
+    return llvm::any_of(use.conversions, [&](int id) {
+      return outcome.conversions[id].kind ==
+             planning::ConversionKind::Accumulate;
+    });
   }
 
   // Applies conversions in order; each one is built once.

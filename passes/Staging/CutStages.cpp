@@ -80,7 +80,8 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
   outline.convertsOnce = decision->convertsOnce;
   giveMeshes(*decision, module.getContext(), outline);
   givePipelines(*decision, outline);
-  outlineStages(step, outline);
+  if (failed(outlineStages(step, outline)))
+    return failure();
   return decision;
 }
 

@@ -90,14 +90,19 @@ public:
       cloneInto(op, places.homeOf(op));
   }
 
-  void storeOutputs() {
+  // Of several pipelines each has what is kept of its own microbatches, one of
+  // them the sums over all.
+  void storeOutputs(bool hasSums) {
     Operation *terminator = block.getTerminator();
     for (auto [index, value] : llvm::enumerate(terminator->getOperands())) {
       auto name = step.getResultAttrOfType<StringAttr>(index, kNameAttr);
       // Sums over microbatches are complete after the last one; without
       // training all other outputs are kept for each.
       Place place{places.partBehind(value), pipe::Action::F};
-      if (options.train || places.isSummed(value))
+      const bool isOfStep = options.train || places.isSummed(value);
+      if (isOfStep && !hasSums)
+        continue;
+      if (isOfStep)
         place = places.onStage(place, pipe::Action::U);
       program.storeResult(materialize(value, place), place,
                           name ? name.getValue() : "output", layoutOf(value));
@@ -115,7 +120,7 @@ public:
     return made;
   }
 
-  std::map<int64_t, llvm::SetVector<ValueOp>> tracked; // by stage
+  Tracked tracked;
 
 private:
   // Of a dimension.
@@ -150,7 +155,8 @@ private:
         ->setAttr(kStatisticAttr, UnitAttr::get(module.getContext()));
     ValueOp value = declareParameter(places.stageOf(place), read);
     program.storeAfter(inner.getUpdated(), place, value, false);
-    tracked[places.stageOf(place)].insert(value);
+    tracked[places.stageOf(place)].try_emplace(value, 1.0).first->second *=
+        outer.getKeep().convertToDouble();
   }
 
   Value make(Value value, Place place) {
@@ -749,7 +755,8 @@ void updateParameters(StageBuilder &program, func::FuncOp step,
 
 } // namespace
 
-void merak::outlineStages(func::FuncOp step, const OutlineOptions &options) {
+LogicalResult merak::outlineStages(func::FuncOp step,
+                                   const OutlineOptions &options) {
   std::vector<Places> places;
   for (size_t pipeline = 0; pipeline < options.pipelines.size(); ++pipeline)
     places.emplace_back(step, options, pipeline);
@@ -760,10 +767,19 @@ void merak::outlineStages(func::FuncOp step, const OutlineOptions &options) {
         PipelineOutliner::Plan{step, options, program, pipelines}, of));
   for (const auto &pipeline : pipelines)
     pipeline->outline();
-  // Of several, which train, the first one has what is summed over all.
-  pipelines.front()->storeOutputs();
+  for (const auto &pipeline : pipelines)
+    pipeline->storeOutputs(/*hasSums=*/pipeline == pipelines.front());
   updateParameters(program, step, options, pipelines);
-  averageTracked(program, options, pipelines.front()->tracked);
+  if (pipelines.size() == 1) {
+    averageTracked(program, options, pipelines.front()->tracked);
+  } else {
+    std::vector<Tracked> tracked;
+    for (const auto &pipeline : pipelines)
+      tracked.push_back(pipeline->tracked);
+    if (failed(joinTracked(program, options, tracked)))
+      return failure();
+  }
   program.orderActions();
   step.erase();
+  return success();
 }

@@ -36,7 +36,9 @@ struct OutlineOptions {
 };
 
 // Replaces func @step by one pipe.stage per stage with its actions, named
-// values and transfers. Requires layouts and stages on every op.
-void outlineStages(mlir::func::FuncOp step, const OutlineOptions &options);
+// values and transfers. Requires layouts and stages on every op. Errors are
+// emitted where they are.
+mlir::LogicalResult outlineStages(mlir::func::FuncOp step,
+                                  const OutlineOptions &options);
 
 } // namespace merak

@@ -62,7 +62,11 @@ private:
   std::vector<planning::PlanCandidate>
   bestOf(planning::PlanSearch &of, const planning::SearchInput &with,
          const std::vector<planning::PlanCandidate> &all) const;
+  std::optional<planning::SharesQuestion> askForShares();
+  double fastestFound() const;
   void searchShares();
+  void searchStagesAndShares();
+  void takeShared(std::vector<planning::SharedPlan> shares);
   void takeHealthyCuts(planning::SharesQuestion &question);
   void standOn(const planning::Strategy &pipeline,
                planning::SearchInput &of) const;
@@ -123,18 +127,25 @@ void Planner::searchAnew() {
 LogicalResult Planner::checkStatistics() {
   if (!planning::joinsSamples(graph.graph))
     return success();
-  if (pinned.pipelines.size() > 1)
-    return module.emitError(
-        "the model takes statistics over the samples of a microbatch and keeps "
-        "their mean, which plans of several pipelines cannot yet");
-  for (const planning::PipelineStages &pipeline : input.pinned.pipelines)
-    for (const planning::PipelineStages::Stage &stage : pipeline.stages)
-      if (stage.dp != pipeline.stages.front().dp)
+  const std::vector<planning::PipelineStages> &pipelines = pinned.pipelines;
+  for (const planning::PipelineStages &pipeline : pipelines)
+    for (const planning::PipelineStages::Stage &stage : pipeline.stages) {
+      const planning::PipelineStages::Stage &first =
+          pipelines.front().stages.front();
+      if (stage.dp != first.dp)
         return module.emitError()
                << "the model takes statistics over the samples of a replica, "
                   "so "
                   "that all stages need one dp, found "
-               << pipeline.stages.front().dp << " and " << stage.dp;
+               << first.dp << " and " << stage.dp;
+      // Summed over pipelines as they lie.
+      if (pipelines.size() > 1 && stage.tp != first.tp)
+        return module.emitError()
+               << "the model takes statistics over the samples of a "
+                  "microbatch, which stages of several pipelines sum as they "
+                  "lie, so that all need one tp, found "
+               << first.tp << " and " << stage.tp;
+    }
   return success();
 }
 
@@ -284,18 +295,38 @@ LogicalResult Planner::searchAll() {
     });
     uniform = searchMesh();
   }
-  {
-    planning::Stopwatch watch(times.parts);
-    searchStages();
+  planning::Stopwatch watch(times.parts);
+  if (succeeded(uniform)) {
+    searchStagesAndShares();
+    return success();
   }
-  if (succeeded(uniform) && found.parts.empty())
-    report += "stages with meshes of their own: none promises less\n";
-  if (succeeded(uniform))
-    searchShares();
-  if (failed(uniform) && found.parts.empty())
+  searchStages();
+  if (found.parts.empty())
     for (Diagnostic &reason : reasons)
       module.getContext()->getDiagEngine().emit(std::move(reason));
-  return success(succeeded(uniform) || !found.parts.empty());
+  return success(!found.parts.empty());
+}
+
+// Beside each other. Each has prices of its own, so that neither depends on
+// what the other did first, nor on whether there are two threads.
+void Planner::searchStagesAndShares() {
+  std::optional<planning::SharesQuestion> question;
+  if (options.shares)
+    question = askForShares();
+  planning::SearchInput machine = input;
+  machine.cluster = options.cluster;
+  planning::StageMeshes meshes(input, options.cluster);
+  std::optional<planning::DraftedShares> drafted;
+  std::thread beside;
+  if (question)
+    beside = std::thread([&] { drafted.emplace(machine, meshes, *question); });
+  searchStages();
+  if (beside.joinable())
+    beside.join();
+  if (found.parts.empty())
+    report += "stages with meshes of their own: none promises less\n";
+  if (drafted)
+    takeShared(drafted->plans(fastestFound(), kShares));
 }
 
 // Those that promise less than the best of one mesh. Of plans that lie between
@@ -347,12 +378,20 @@ void Planner::takeHealthyCuts(planning::SharesQuestion &question) {
   question.onlyThese = healthy.pinned.stageBegins.has_value();
 }
 
+// Seconds of the best that was found so far, 0: nothing was.
+double Planner::fastestFound() const {
+  double least = 0;
+  for (const auto *plans : {&found.finalists, &found.parts})
+    for (const planning::PlanCandidate &plan : *plans)
+      if (least == 0 || plan.plan.cost.seconds < least)
+        least = plan.plan.cost.seconds;
+  return least;
+}
+
 // The replicas of one mesh with shares of their own, and pipelines on devices
-// that are alike, where devices are slow or of several kinds.
-void Planner::searchShares() {
-  if (!options.shares)
-    return;
-  planning::Stopwatch watch(times.parts);
+// that are alike, where devices are slow or of several kinds; nothing: there
+// are none.
+std::optional<planning::SharesQuestion> Planner::askForShares() {
   planning::SharesQuestion question;
   Result<std::vector<planning::Degrees>> all = search->degrees();
   const int64_t most = planning::hasSeveralKinds(options.cluster)
@@ -365,21 +404,32 @@ void Planner::searchShares() {
   }
   question.classes = options.parts;
   if (question.degrees.empty() && !question.classes)
-    return;
+    return {};
   const auto isGiven = [&](const char *axis) {
     return input.pinned.mesh.contains(axis);
   };
   if (isGiven(kPipelineAxis) && question.degrees.size() == 1)
     takeHealthyCuts(question);
   question.leavesOut = !isGiven(kDataAxis);
-  for (const auto *plans : {&found.finalists, &found.parts})
-    for (const planning::PlanCandidate &plan : *plans)
-      if (question.limit == 0 || plan.plan.cost.seconds < question.limit)
-        question.limit = plan.plan.cost.seconds;
+  question.limit = fastestFound();
+  return question;
+}
+
+void Planner::searchShares() {
+  if (!options.shares)
+    return;
+  planning::Stopwatch watch(times.parts);
+  const std::optional<planning::SharesQuestion> question = askForShares();
+  if (!question)
+    return;
   planning::SearchInput machine = input;
   machine.cluster = options.cluster;
-  found.shares =
-      planning::searchShares(machine, search->stageMeshes(), question, kShares);
+  takeShared(planning::searchShares(machine, search->stageMeshes(), *question,
+                                    kShares));
+}
+
+void Planner::takeShared(std::vector<planning::SharedPlan> shares) {
+  found.shares = std::move(shares);
   if (found.shares.empty())
     report += "pipelines with shares of the microbatches: none promises less\n";
   for (const planning::SharedPlan &plan : found.shares)

@@ -4,7 +4,9 @@
 #include "dialects/Train/SparseAttributes.h"
 #include "runtime/plan/Norms.h"
 
+#include <cmath>
 #include <numeric>
+#include <string>
 
 using namespace mlir;
 using namespace merak;
@@ -273,11 +275,118 @@ void merak::emitUpdates(StageBuilder &program, const OutlineOptions &options,
   }
 }
 
-void merak::averageTracked(
-    StageBuilder &program, const OutlineOptions &options,
-    const std::map<int64_t, llvm::SetVector<ValueOp>> &tracked) {
+void merak::averageTracked(StageBuilder &program, const OutlineOptions &options,
+                           const Tracked &tracked) {
   for (auto &[stage, values] : tracked)
     if (program.mesh(stage).getSize(kDataAxis) > 1)
-      for (ValueOp value : values)
+      for (const auto &[value, keep] : values)
         averageValue(program, options, {stage, pipe::Action::U}, value);
+}
+
+namespace {
+
+Value scaled(OpBuilder &builder, Location loc, Value value, double factor,
+             LayoutAttr layout) {
+  Value number =
+      withLayout(scalarConstant(builder, loc,
+                                tensorTypeOf(value).getElementType(), factor),
+                 LayoutAttr::get(builder.getContext(), layout::Layout{}));
+  return withLayout(MulOp::create(builder, loc, value, number), layout);
+}
+
+// A statistic on one stage of each pipeline. With k kept a microbatch, after m
+// of them r is k^m r + (what these add), and what a pipeline adds is kept
+// k^(microbatches behind its own) times:
+//   r = before + sum over pipelines of k^behind * (own - before)
+class JoinedStatistic {
+public:
+  struct Part {
+    int64_t stage;
+    ValueOp value;
+    double keep; // k^behind
+  };
+
+  JoinedStatistic(StageBuilder &program, ArrayRef<Part> parts)
+      : program(program), parts(parts) {}
+
+  void emit() {
+    SmallVector<int64_t> stages;
+    for (const Part &part : parts)
+      stages.push_back(part.stage);
+    StringRef holders = program.holdersOf(stages);
+    for (const Part &part : parts)
+      emit(part, holders, /*isLast=*/&part == &parts.back());
+  }
+
+private:
+  // The last pipeline's share of `before` is nothing: k^0 of it is replaced.
+  void emit(const Part &part, StringRef holders, bool isLast) {
+    const Place update{part.stage, pipe::Action::U};
+    const Location loc = ValueOp(part.value).getLoc();
+    const LayoutAttr layout = ValueOp(part.value).getLayoutAttr();
+    ValueOp before = isLast ? ValueOp() : keepBefore(part);
+    OpBuilder builder = OpBuilder::atBlockEnd(program.bodyOf(update));
+    Value own = program.load(update, part.value, loc);
+    own = scaled(builder, loc, own, part.keep, layout);
+    if (before)
+      own = withLayout(
+          AddOp::create(builder, loc, own, program.load(update, before, loc)),
+          layout);
+    Value sum = sumOver(builder, loc, own, {holders}, layout);
+    const int64_t replicas = program.mesh(part.stage).getSize(kDataAxis);
+    if (replicas > 1)
+      sum = scaled(builder, loc, sum, 1.0 / static_cast<double>(replicas),
+                   layout);
+    StoreOp::create(
+        builder, loc, sum,
+        FlatSymbolRefAttr::get(ValueOp(part.value).getSymNameAttr()),
+        UnitAttr());
+  }
+
+  // What is left out of it again, from before the first microbatch.
+  ValueOp keepBefore(const Part &part) {
+    const Place begin{part.stage, pipe::Action::G};
+    ValueOp value = part.value;
+    ValueOp before = program.declare(
+        part.stage, (value.getSymName() + ".before").str(), value.getType(),
+        ValueKind::step, value.getLayoutAttr(), "", value.getLoc());
+    OpBuilder builder = OpBuilder::atBlockEnd(program.bodyOf(begin));
+    Value old = program.load(begin, value, value.getLoc());
+    program.storeAfter(
+        scaled(builder, value.getLoc(), old, -part.keep, value.getLayoutAttr()),
+        begin, before, /*accumulate=*/false);
+    return before;
+  }
+
+  StageBuilder &program;
+  ArrayRef<Part> parts;
+};
+
+} // namespace
+
+LogicalResult merak::joinTracked(StageBuilder &program,
+                                 const OutlineOptions &options,
+                                 ArrayRef<Tracked> tracked) {
+  // By name: all ranks sum them in one order.
+  std::map<std::string, SmallVector<JoinedStatistic::Part>> statistics;
+  int64_t all = 0;
+  for (const PipelineSpan &span : options.pipelines)
+    all += span.microbatches;
+  for (auto [pipeline, stages] : llvm::enumerate(tracked)) {
+    const PipelineSpan &span = options.pipelines[pipeline];
+    const auto behind =
+        static_cast<double>(all - span.firstMicrobatch - span.microbatches);
+    for (const auto &[stage, values] : stages)
+      for (auto [value, keep] : values) {
+        auto &parts = statistics[value.getTensorAttr().getValue().str()];
+        if (parts.size() > pipeline)
+          return value.emitError("several stages of a pipeline track '")
+                 << value.getTensorAttr().getValue()
+                 << "', which plans of several pipelines cannot yet";
+        parts.push_back({stage, value, std::pow(keep, behind)});
+      }
+  }
+  for (const auto &[name, parts] : statistics)
+    JoinedStatistic(program, parts).emit();
+  return success();
 }

@@ -4,7 +4,7 @@
 
 #include "dialects/Train/TrainDialect.h"
 #include "passes/Staging/StageBuilder.h"
-#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/MapVector.h"
 
 namespace merak {
 
@@ -25,9 +25,19 @@ void emitUpdates(StageBuilder &program, const OutlineOptions &options,
                  llvm::ArrayRef<StageGradients> gradients,
                  const Holders &holders);
 
+// Statistics that stages track, by stage: what a microbatch keeps of what was
+// there before, a part of 1.
+using Tracked = std::map<int64_t, llvm::MapVector<pipe::ValueOp, double>>;
+
 // Each replica tracked its own samples: all go on with the mean.
-void averageTracked(
-    StageBuilder &program, const OutlineOptions &options,
-    const std::map<int64_t, llvm::SetVector<pipe::ValueOp>> &tracked);
+void averageTracked(StageBuilder &program, const OutlineOptions &options,
+                    const Tracked &tracked);
+
+// The same of several pipelines with as many replicas each: all go on with what
+// one pipeline would have after the microbatches of all, in their order. Errors
+// are emitted at the statistic: one that several stages of a pipeline track.
+mlir::LogicalResult joinTracked(StageBuilder &program,
+                                const OutlineOptions &options,
+                                llvm::ArrayRef<Tracked> tracked);
 
 } // namespace merak

@@ -14,6 +14,7 @@
 #include "runtime/plan/Entries.h"
 #include "runtime/plan/LossScaled.h"
 #include "runtime/plan/Print.h"
+#include "runtime/plan/Shares.h"
 
 #include <fmt/format.h>
 
@@ -528,6 +529,8 @@ Result<std::map<std::string, GlobalOutput>> Session::globalOutputs() const {
   for (int r = 0; r < plan_.file.ranks_size(); ++r) {
     const planpb::Program &program = plan_.programOf(r);
     const layout::AxisMap mesh = layoutMesh(plan_.file, r);
+    // Prologues go over the microbatches of other pipelines too.
+    const std::set<int64_t> own = trainedBy(program);
     std::map<std::string, int64_t> parts; // of a microbatch, seen so far
     for (const planpb::Output &proto : program.outputs()) {
       const int64_t ofMicrobatch = parts[proto.name()]++;
@@ -547,7 +550,8 @@ Result<std::map<std::string, GlobalOutput>> Session::globalOutputs() const {
       // Of several calls for a microbatch the last has the value.
       for (int c = program.calls_size(); c-- > 0;) {
         const planpb::Call &call = program.calls(c);
-        if (proto.per_microbatch() != (call.microbatch() >= 0))
+        if (proto.per_microbatch() != (call.microbatch() >= 0) ||
+            (proto.per_microbatch() && !own.contains(call.microbatch())))
           continue;
         int64_t mb = 0;
         if (proto.per_microbatch())

@@ -1,5 +1,5 @@
-// Which microbatches of a step a program trains: all of them, or of one of
-// several pipelines its share.
+// Which microbatches of a step a program trains, or goes through without
+// training: all of them, or of one of several pipelines its share.
 #pragma once
 
 #include "runtime/plan/Plan.h"

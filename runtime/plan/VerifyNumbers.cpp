@@ -10,6 +10,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 
 using namespace merak::planpb;
 
@@ -201,12 +202,18 @@ public:
   }
 
 private:
-  // Some stage has a call for each; one without ops of its own has fewer.
+  // Some stage has a call for each; one without ops of its own has fewer. Of
+  // pipelines each has calls for its own.
   void checkMicrobatches() {
-    int most = 1;
-    for (const Program &program : plan_.programs)
-      most = std::max(most, program.calls_size());
-    if (file_.microbatches() > most)
+    std::set<int64_t> called;
+    size_t most = 1;
+    for (const Program &program : plan_.programs) {
+      most = std::max(most, size_t(program.calls_size()));
+      for (const Call &call : program.calls())
+        called.insert(call.microbatch());
+    }
+    most = std::max(most, called.size());
+    if (file_.microbatches() > int64_t(most))
       problems_.add(fmt::format("{} microbatches, and no program has more than "
                                 "{} calls",
                                 file_.microbatches(), most));

@@ -8,6 +8,8 @@ train     losses and running statistics of four steps, for meshes, microbatches,
 infer     the same file with --mode=infer evaluates by the saved statistics
 resume    two steps, a checkpoint under another mesh, two steps
 export    the trained model as ONNX holds the statistics of the checkpoint
+pipelines several of them, each with as many replicas: the losses and statistics of
+          one with all microbatches, whatever the shares
 halves    tensor-parallel overlap: the same bounds, with the statistics of whole
           microbatches; levels 1 to 3 give the same bits
 """
@@ -20,6 +22,7 @@ import sys
 import export_onnx
 import harness
 import matrix
+import parts
 from harness import Case, Failed
 
 FOLDER = os.path.join(harness.ROOT, "test/data/batch-norm")
@@ -110,6 +113,33 @@ def train(layout, tools):
     return f"loss {loss:.0e}  statistics {worst:.0e}"
 
 
+# Replicas and microbatches of a recorded run; microbatches and stages of pipelines;
+# options.
+SHARED = [(1, 2, [(1, [(1, 1)]), (1, [(1, 1)])], []),
+          (1, 4, [(3, [(1, 1)]), (1, [(1, 1)])], ["--schedule=1f1b"]),
+          (1, 4, [(1, [(1, 1)]), (3, [(1, 1)] * 2)], ["--recompute=full"]),
+          (1, 4, [(1, [(1, 1)] * 2), (1, [(1, 1)] * 2), (2, [(1, 1)])], []),
+          (1, 4, [(3, [(1, 2)]), (1, [(1, 2)])], ["--schedule=gpipe"]),
+          (2, 2, [(1, [(2, 1)] * 2), (1, [(2, 1)])], ["--schedule=zb"])]
+
+
+def shared(replicas, count, pipelines, options, tools):
+    path = parts.write_strategy(
+        tools, parts.several([(*each, None) for each in pipelines]))
+    plan, saved, info = tools.path("out.plan"), tools.path("saved"), expected()
+    tools.run("merakc", MODEL, "-o", plan, f"--strategy={path}",
+              f"--global-batch={matrix.GLOBAL_BATCH}", *options,
+              f"--optimizer=sgd:lr={info['lr']},momentum={info['momentum']}")
+    run = next(each for each in info["runs"] if
+               (each["replicas"], each["microbatches"]) == (replicas, count))
+    found = losses(tools, plan, f"--steps={info['steps']}", f"--save={saved}")
+    tolerance = PAIRS if matrix.GLOBAL_BATCH == 2 * count * replicas else TOLERANCE
+    loss = close("loss", found, run["losses"], tolerance)
+    worst = max(close(name, tensor.data, run["statistics"][name], tolerance)
+                for name, tensor in statistics(saved).items())
+    return f"loss {loss:.0e}  statistics {worst:.0e}"
+
+
 def infer(mesh, tools):
     """Trained on one rank; evaluated on `mesh` in microbatches, whose number
     must not matter."""
@@ -186,6 +216,8 @@ def main():
     args = harness.parser(__doc__).parse_args()
     cases = [Case("train " + " ".join(layout), functools.partial(train, layout))
              for layout in LAYOUTS]
+    cases += [Case(f"pipelines {number}", functools.partial(shared, *case))
+              for number, case in enumerate(SHARED)]
     cases += [Case(f"infer {mesh}", functools.partial(infer, mesh))
               for mesh in ("none", "pp=2,dp=2,tp=2")]
     cases += [Case("resume", functools.partial(

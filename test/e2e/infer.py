@@ -12,6 +12,7 @@ joined   tensor-parallel overlap: the outputs of both halves, of samples or
 default  a cluster is given and no level: halves where links are slow, none
          where they take no time
 """
+import array
 import functools
 import itertools
 import json
@@ -33,6 +34,8 @@ MODELS = ["gpt2-tiny", "bert-tiny", "mlp-ce", "mlp-mse", "vit-tiny",
 # attention, whose tokens can be halved.
 JOINED = ["linear", "residual", "attention_block"]
 TOKENS = ["attention_block"]
+# What the loss is made of are sums over the samples.
+OF_SUMS = ["penalty", "joined"]
 
 
 def infer(model, mesh, microbatch, schedule, tools):
@@ -85,8 +88,9 @@ def default(model, mesh, links, tools):
     return f"level {chosen}"
 
 
-def outputs(name, mesh, microbatch, schedule, level, tools):
-    """What the loss is made of is an output beside it."""
+def with_outputs(name, tools, more=()):
+    """The model, its data and its outputs beside the loss, name: shape of a sample:
+    what the loss is made of, where it has samples, and `more`."""
     graph = getattr(exact_models, name)()
     data = tools.path("data")
     os.makedirs(data)
@@ -95,37 +99,65 @@ def outputs(name, mesh, microbatch, schedule, level, tools):
                           values)
     model = tools.path("model.textproto")
     value = re.search(r'input: "(\S+)"', graph.nodes[-2])[1]
-    shape = graph.inputs[-1][2]
+    shapes = dict(more)
+    if name not in OF_SUMS:
+        shapes[value] = graph.inputs[-1][2]
     text = graph.text()
-    end = text.rindex("}\n")
-    dims = "".join(f"dim {{ dim_value: {n} }} " for n in shape)
+    text = text[:text.rindex("}\n")]
+    for key, shape in shapes.items():
+        dims = "".join(f"dim {{ dim_value: {n} }} " for n in shape)
+        text += (f'  output {{ name: "{key}" type {{ '
+                 'tensor_type { elem_type: 1 shape { dim { dim_param: '
+                 f'"batch" }} {dims}}} }} }} }}\n')
     with open(model, "w", encoding="utf-8") as file:
-        file.write(text[:end] + f'  output {{ name: "{value}" type {{ '
-                   'tensor_type { elem_type: 1 shape { dim { dim_param: '
-                   f'"batch" }} {dims}}} }} }} }}\n}}\n')
+        file.write(text + "}\n")
+    return model, data, shapes
 
-    def run(options, tag):
-        plan, folder = tools.path(tag + ".plan"), tools.path(tag)
-        tools.run("merakc", model, "-o", plan, "--mode=infer", *options)
-        tools.run("merak-run", plan, f"--data={data}", "--steps=2",
-                  f"--out={folder}")
-        files = {}
-        for file_name in sorted(os.listdir(folder)):
-            with open(os.path.join(folder, file_name), "rb") as file:
-                files[file_name] = file.read()
-        return files
 
-    found = run([*matrix.compile_options(mesh, microbatch, schedule),
-                 f"--tp-overlap={level}"], "found")
-    whole = run(matrix.compile_options("none", "whole", "gpipe"), "whole")
-    if sorted(whole) != sorted([value + ".npy", "loss.npy"]):
+def files_of(folder):
+    """Their bytes by name."""
+    files = {}
+    for file_name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, file_name), "rb") as file:
+            files[file_name] = file.read()
+    return files
+
+
+def run_forward(model, data, options, tag, tools):
+    """The files of outputs of two steps."""
+    plan, folder = tools.path(tag + ".plan"), tools.path(tag)
+    tools.run("merakc", model, "-o", plan, "--mode=infer", *options)
+    tools.run("merak-run", plan, f"--data={data}", "--steps=2", f"--out={folder}")
+    return files_of(folder)
+
+
+def compare_outputs(found, whole, shapes, samples):
+    """Fails unless the files are those of one rank, a row for each sample."""
+    if sorted(whole) != sorted([*(key + ".npy" for key in shapes), "loss.npy"]):
         raise Failed(f"outputs are {sorted(whole)}")
-    samples = 2 * matrix.GLOBAL_BATCH
-    if len(whole[value + ".npy"]) != 128 + samples * math.prod(shape) * 4:
-        raise Failed("the output has not one row for every sample")
-    for key in whole:
-        if found.get(key) != whole[key]:
+    for key, shape in shapes.items():
+        if len(whole[key + ".npy"]) != 128 + samples * math.prod(shape) * 4:
+            raise Failed(f"'{key}' has not one row for every sample")
+    def values(data): # 0 and -0 count as equal
+        return data[:128], array.array("f", data[128:])
+
+    if sorted(found) != sorted(whole):
+        raise Failed(f"outputs are {sorted(found)}, those of one rank {sorted(whole)}")
+    for key, data in whole.items():
+        if found[key] != data and values(found[key]) != values(data):
             raise Failed(f"'{key}' differs from that of one rank")
+
+
+def outputs(name, mesh, microbatch, schedule, level, tools):
+    """What the loss is made of is an output beside it."""
+    model, data, shapes = with_outputs(name, tools)
+    found = run_forward(model, data, [
+        *matrix.compile_options(mesh, microbatch, schedule),
+        f"--tp-overlap={level}"], "found", tools)
+    whole = run_forward(model, data,
+                        matrix.compile_options("none", "whole", "gpipe"), "whole",
+                        tools)
+    compare_outputs(found, whole, shapes, 2 * matrix.GLOBAL_BATCH)
 
 
 def overlap_cases(everything):

@@ -10,6 +10,10 @@ clip     the same under a bound of the gradient norm, which counts each element
 low      the same in bf16, where no sum is over summands that were rounded
 tables   row-sparse gradients: the bits of dense ones on one rank, and no rows are sent
          but those that a pipeline looked up (sparse_pipelines.py)
+infer    the same plans without training: the files of outputs of one rank, whichever
+         pipeline has a sample; beside outputs of every sample sums over all of them,
+         of data that every pipeline reads, and what an early stage makes; ranks as
+         processes
 sums     over pipelines, beside the backward pass where their order is one
 recorded models of PyTorch: its losses, gradients and weights
 change   a checkpoint of one is loaded by a plan of one mesh, and back
@@ -26,12 +30,17 @@ import math
 import os
 import random
 import re
+import shutil
 import statistics
+import subprocess
 import sys
 
 import exact_models
 import harness
 import identity
+import infer
+import matrix
+import oracle
 import parts
 from harness import Case, Failed
 from sparse_pipelines import table_cases
@@ -91,6 +100,139 @@ def bounded_cases(count):
                    lambda tools, name=name, seed=seed:
                    random_body(name, 29000 + seed, tools,
                                ("--precision=bf16",), replicas))
+
+
+# --------------------------------------------------------------------- infer
+
+# Gradients alone need the sums of "joined" while microbatches are computed.
+FORWARD = [*KNOWN, "joined"]
+# Masks and what is made of them are not there.
+OF_MASKS = ("Dropout", "Cast")
+# Beside what the loss is made of: what the first stage makes.
+EARLY = {"residual": [("MatMul_1_out", [16])], "gemm": [("Gemm_1_out", [16])]}
+
+
+def forward_of_one(tools, name):
+    """The model with outputs, its data and their shapes, files of one rank."""
+    model, data, shapes = infer.with_outputs(name, tools, EARLY.get(name, ()))
+    whole = infer.run_forward(model, data, [
+        "--devices=1", "--mesh=pp=1,dp=1,tp=1", f"--global-batch={parts.BATCH}",
+        f"--microbatch={parts.BATCH}"], "whole", tools)
+    return model, data, shapes, whole
+
+
+def forward_body(name, seed, tools):
+    """A random plan of several pipelines without training."""
+    r = random.Random(seed)
+    pipelines, schedule, _, order = parts.drawn(
+        r, [op for op in parts.names_of(tools, name)
+            if op.split("_")[0] not in OF_MASKS],
+        [m for m in parts.MESHES if not (name in identity.NO_TP4 and m[1] == 4)])
+    path = parts.write_strategy(tools, parts.several(pipelines, order))
+    model, data, shapes, whole = forward_of_one(tools, name)
+    decided, way = tools.path("decided.json"), r.choice([None, *parts.RESHARD])
+    options = [f"--global-batch={parts.BATCH}", f"--schedule={schedule}",
+               *([f"--reshard={way}"] if way else [])]
+    found = infer.run_forward(model, data, [
+        *options, f"--strategy={path}", f"--emit-strategy={decided}"], "found", tools)
+    infer.compare_outputs(found, whole, shapes, 2 * parts.BATCH)
+    tools.run("merakc", model, "-o", tools.path("again.plan"), "--mode=infer",
+              f"--global-batch={parts.BATCH}", f"--strategy={decided}")
+    parts.expect_same_programs(tools.path("found.plan"), tools.path("again.plan"))
+    return ", ".join(f"{m} on {len(stages)}" for m, stages, _ in pipelines)
+
+
+# An interleaved schedule, whose strategy says that stages have one part each.
+FORWARD_FOUND_SEEDS = [147]
+
+
+def forward_cases(count):
+    for seed in [*range(count), *(s for s in FORWARD_FOUND_SEEDS if s >= count)]:
+        name = FORWARD[seed % len(FORWARD)]
+        yield Case(f"infer {seed} {name}", lambda tools, name=name, seed=seed:
+                   forward_body(name, 35000 + seed, tools))
+
+
+def forward_processes_body(tools):
+    """Five ranks as processes write the files of one."""
+    if not shutil.which("mpirun"):
+        return "skipped: no mpirun"
+    model, data, shapes, whole = forward_of_one(tools, "residual")
+    path = parts.write_strategy(tools, parts.several(PIPELINES))
+    plan, out = tools.path("out.plan"), tools.path("out")
+    tools.run("merakc", model, "-o", plan, "--mode=infer", f"--strategy={path}",
+              f"--global-batch={parts.BATCH}")
+    done = subprocess.run(
+        ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "5",
+         os.path.join(tools.bin_dir, "merak-run"), plan, "--ranks=env",
+         f"--data={data}", "--steps=2", f"--out={out}"],
+        capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        raise Failed(f"mpirun ended with {done.returncode}: "
+                     f"{harness.last_lines(done.stderr)}")
+    infer.compare_outputs(infer.files_of(out), whole, shapes, 2 * parts.BATCH)
+    return "5 processes"
+
+
+def forward_recorded_body(model, pipelines, tools):
+    """Losses of a model of PyTorch with the weights as they are."""
+    folder = os.path.join(harness.MODELS, model)
+    info = oracle.expected(model)
+    path = parts.write_strategy(tools, parts.several(pipelines))
+    plan, log = tools.path("out.plan"), tools.path("log.jsonl")
+    tools.run("merakc", os.path.join(folder, "model.onnx"), "-o", plan, "--mode=infer",
+              f"--strategy={path}", f"--global-batch={matrix.GLOBAL_BATCH}")
+    tools.run("merak-run", plan, "--data=" + os.path.join(folder, "data"),
+              f"--steps={info['steps']}", f"--log={log}")
+    found = [entry["loss"] for entry in harness.read_log(log)]
+    differs = oracle.compare_losses(found, info["losses_without_update"])
+    return f"loss {differs:.0e}"
+
+
+def forward_tools_body(tools):
+    """Whatever reads plans reads these."""
+    model, _, _ = infer.with_outputs("residual", tools)
+    path = parts.write_strategy(tools, parts.several(PIPELINES))
+    plan = tools.path("out.plan")
+    out, _ = tools.run("merakc", model, "-o", plan, "--mode=infer",
+                       f"--strategy={path}", f"--global-batch={parts.BATCH}")
+    if TOLD not in out:
+        raise Failed(f"the summary says {out}")
+    for command in (["verify"], ["print"], ["simulate"], ["draw"], ["account"],
+                    ["reshard"], ["report", "-o", tools.path("report.html")]):
+        tools.run("merak-plan", command[0], plan, *command[1:])
+    return "7 tools"
+
+
+# Slow devices of replicas, and nodes of two kinds.
+FORWARD_FOUND = [("gemm", ["--mesh=dp=4", "--for-rates=2:3"], [("whole", 4)]),
+                 ("linear", [], [("whole", 2), ("half", 2)]),
+                 ("attention", ["--mesh=dp=4"], [("whole", 2), ("third", 2)])]
+
+
+def forward_found_body(name, options, nodes, tools):
+    """Replicas and kinds become pipelines by themselves, as in training."""
+    model, data, shapes, whole = forward_of_one(tools, name)
+    decided, again = tools.path("decided.json"), tools.path("again.plan")
+    common = [model, "--mode=infer", f"--global-batch={parts.BATCH}",
+              f"--cluster={parts.machine_file(tools, nodes)}"]
+    out, _ = tools.run("merakc", *common, *options, f"--emit-strategy={decided}", "-o",
+                       tools.path("found.plan"))
+    with open(decided, encoding="utf-8") as file:
+        shares = [each["microbatches"] for each in json.load(file).get("pipelines", [])]
+    if len(set(shares)) < 2:
+        raise Failed(f"shares {shares}: {out}")
+    if parts.milliseconds(out, "with shares of the microbatches") >= \
+            parts.milliseconds(out, "uniform"):
+        raise Failed(f"no faster than one mesh: {out}")
+    tools.run("merak-run", tools.path("found.plan"), f"--data={data}", "--steps=2",
+              f"--out={tools.path('found')}")
+    infer.compare_outputs(infer.files_of(tools.path("found")), whole, shapes,
+                          2 * parts.BATCH)
+    rates = [option for option in options if not option.startswith("--mesh")]
+    tools.run("merakc", *common, *rates, f"--strategy={decided}", "-o", again)
+    parts.expect_same_programs(tools.path("found.plan"), again)
+    return " + ".join(map(str, shares))
 
 
 # --------------------------------------------------------------------- tools
@@ -251,8 +393,7 @@ def measured_body(fast, slow, times, batch, tools):
 
 # What several pipelines cannot keeps one mesh, and is no error; so is what nobody
 # asked of them.
-ONE_MESH = [("gemm", ["--for-rates=1:4", "--mode=infer"]),
-            ("gemm", ["--for-rates=1:4", "--zero=1"]),
+ONE_MESH = [("gemm", ["--for-rates=1:4", "--zero=1"]),
             ("gemm", ["--for-rates=1:4", "--parts=off"]),
             ("gemm", ["--for-rates=1:1.1"]), ("gemm", []),
             ("spread", ["--for-rates=1:4", "--schedule=gpipe"])]
@@ -277,12 +418,11 @@ def one_mesh_body(tools):
 
 REFUSED = [
     ("gemm", [(3, [(1, 1)], None), (1, [(2, 1)], None)],
-     ["--global-batch=9", "--mode=infer", "--zero=1"],
+     ["--global-batch=9", "--zero=1"],
      ["the global batch of 9 is no multiple of 4 microbatches x 2, the least "
       "common multiple of the stages' dp",
       "stages on meshes of their own are not made with parameters stored in "
-      "parts (zero) yet",
-      "plans of several pipelines train; --mode=infer runs on one pipeline"]),
+      "parts (zero) yet"]),
     ("spread", [(1, [(1, 1)], None), (1, [(1, 1)], None)],
      ["--global-batch=8", "--schedule=gpipe"],
      ["op 'Sub_5' needs 'ReduceMean_4' summed over all microbatches before it "
@@ -320,15 +460,19 @@ def sums_body(pipelines, beside, tools):
 
 
 def statistics_body(tools):
-    """Batch norm that trains."""
+    """Batch norm that trains on other samples of a replica; what it can, batch_norm.py
+    shows."""
     model = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                          "../data/batch-norm/model.onnx")
-    path = parts.write_strategy(tools, parts.several([(1, [(1, 1)], None)] * 2))
-    _, errors = tools.run("merakc", model, "-o", tools.path("out.plan"),
-                          f"--strategy={path}", "--global-batch=8", expect=1)
-    if "which plans of several pipelines cannot yet" not in errors:
-        raise Failed(f"says {errors}")
-    return "one sentence"
+    for mesh, sentence in [((2, 1), "so that all stages need one dp, found 1 and 2"),
+                           ((1, 2), "so that all need one tp, found 1 and 2")]:
+        path = parts.write_strategy(
+            tools, parts.several([(1, [(1, 1)], None), (1, [mesh], None)]))
+        _, errors = tools.run("merakc", model, "-o", tools.path("out.plan"),
+                              f"--strategy={path}", "--global-batch=8", expect=1)
+        if sentence not in errors:
+            raise Failed(f"says {errors}")
+    return "2 sentences"
 
 
 def other_cases():
@@ -336,6 +480,14 @@ def other_cases():
         yield Case(f"recorded {model}",
                    lambda tools, model=model, pipelines=pipelines:
                    parts.recorded_body(model, parts.several(pipelines), tools))
+        yield Case(f"infer recorded {model}",
+                   lambda tools, model=model, pipelines=pipelines:
+                   forward_recorded_body(model, pipelines, tools))
+    yield Case("infer processes", forward_processes_body)
+    yield Case("infer tools", forward_tools_body)
+    for case in FORWARD_FOUND:
+        yield Case(" ".join(["infer found", case[0], *case[1]]),
+                   lambda tools, case=case: forward_found_body(*case, tools))
     for name in ("gemm", "tied"):
         yield Case(f"change {name}", lambda tools, name=name:
                    parts.change_body(name, parts.several([(3, [(1, 2), (1, 1)], None),
@@ -377,7 +529,8 @@ def main():
     args = harness.parser(__doc__).parse_args()
     cases = [*random_cases(1000 if args.all else 40),
              *bounded_cases(100 if args.all else 4),
-             *table_cases(200 if args.all else 20), *other_cases()]
+             *table_cases(200 if args.all else 20),
+             *forward_cases(240 if args.all else 24), *other_cases()]
     return harness.run_cases("pipelines", cases, args)
 
 

@@ -148,6 +148,17 @@ MUTATIONS = [
     Mutation("sparse step of a lookup", "runtime/backends/cpu/Requests.h",
              "return named ? step - 1 : step;", "return step;",
              ["sparse.py", "replayed long adamw"]),
+    # Pipelines that go over all microbatches before their first forward are taken
+    # to have the outputs of all.
+    Mutation("outputs of a prologue", "runtime/launch/Session.cpp",
+             "(proto.per_microbatch() && !own.contains(call.microbatch()))",
+             "(proto.per_microbatch() && own.empty())",
+             ["pipelines.py", "infer 19 deviation"]),
+    # What a pipeline adds to a running mean counts as if its microbatches were the
+    # last of the step.
+    Mutation("statistics of pipelines", "passes/Staging/StageUpdates.cpp",
+             "std::pow(keep, behind)", "std::pow(keep, 0 * behind)",
+             ["batch_norm.py", "pipelines 1"]),
     # A checkpoint has rows that are behind.
     Mutation("sparse flush", "runtime/launch/Session.cpp",
              "runEntries(kFlushEntry)", "runEntries(\"none\")",

@@ -47,6 +47,20 @@ TEST(SlotPlan, ChunksHaveTheirOwnSlots) {
   EXPECT_EQ(planSlots(order, {{Action::F, 0}, {Action::B, 1}}).slots, 2);
 }
 
+// What is read after the step: of a pipeline that has some of its microbatches
+// there is no room for the others.
+TEST(SlotPlan, EachMicrobatchThatIsThereHasItsOwn) {
+  const SlotPlan all4 = slotForEach(schedule("P0 P1 F0 F1 F2 F3 U"), all("F"));
+  EXPECT_EQ(all4.slots, 4);
+  EXPECT_EQ(all4.slotOf, (std::vector<int64_t>{0, 1, 2, 3}));
+  const SlotPlan share =
+      slotForEach(schedule("P0 P1 P2 P3 P4 F4 F3 U"), all("F"));
+  EXPECT_EQ(share.slots, 2);
+  EXPECT_EQ(share.slotOf[3], 0);
+  EXPECT_EQ(share.slotOf[4], 1);
+  EXPECT_EQ(slotForEach(schedule("P0 U"), all("F")).slots, 0);
+}
+
 // No two microbatches share a slot while both live.
 TEST(SlotPlan, LivesInOneSlotNeverMeet) {
   auto order = schedule("F0 F1 F2 B1 F3 W1 B0 F4 W0 B2 B3 W2 W3 B4 W4 U");

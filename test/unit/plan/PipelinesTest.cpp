@@ -154,6 +154,26 @@ TEST(Pipelines, SharesThatOverlapOrMissOne) {
             "no program trains microbatch 4");
 }
 
+// Without training no program need have as many calls as a step has
+// microbatches: each has some of them.
+TEST(Pipelines, CallsOfAllPipelinesAreThoseOfAStep) {
+  LoadedPlan plan = twoPipelines();
+  for (Program &program : plan.programs) {
+    google::protobuf::RepeatedPtrField<planpb::Call> calls;
+    for (const planpb::Call &call : program.calls())
+      if (call.microbatch() >= 0)
+        *calls.Add() = call;
+    program.mutable_calls()->Swap(&calls);
+    EXPECT_LT(program.calls_size(), 5);
+  }
+  EXPECT_TRUE(verifyExtents(plan).ok()) << verifyExtents(plan).str();
+  plan.file.set_microbatches(6);
+  EXPECT_NE(verifyExtents(plan).str().find(
+                "6 microbatches, and no program has more than 5 calls"),
+            std::string::npos)
+      << verifyExtents(plan).str();
+}
+
 TEST(Pipelines, AHolderThatIsInNoList) {
   LoadedPlan plan = twoPipelines();
   plan.file.mutable_groups(0)->mutable_lists(0)->mutable_ranks()->RemoveLast();

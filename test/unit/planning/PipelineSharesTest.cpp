@@ -10,6 +10,8 @@
 #include <functional>
 #include <gtest/gtest.h>
 #include <numeric>
+#include <set>
+#include <string>
 
 namespace merak::planning {
 namespace {
@@ -424,6 +426,61 @@ TEST(ClassPipelines, WhatMakesNothingFasterIsSpare) {
   EXPECT_EQ(found.front().pipelines.size(), 2u);
   const std::vector<int64_t> &spares = found.front().pipelines.front().spares;
   EXPECT_TRUE(std::count(spares.begin(), spares.end(), 0));
+}
+
+// Drafted under a limit that falls before anything is planned: as under the
+// lower one from the beginning.
+TEST(PipelineShares, ALimitMayFallMeanwhile) {
+  Gpt gpt(2, {}, 2);
+  PlanSearch search(gpt.input);
+  SharesQuestion question{{Degrees{1, 4, 1, 1}, Degrees{2, 2, 1, 1}}};
+  question.classes = true;
+  const auto text = [](const std::vector<SharedPlan> &plans) {
+    std::string out;
+    for (const SharedPlan &plan : plans)
+      out +=
+          plan.str() + " " + std::to_string(plan.plan.plan.cost.seconds) + "\n";
+    return out;
+  };
+  const std::vector<SharedPlan> all =
+      searchShares(gpt.input, search.stageMeshes(), question, 8);
+  ASSERT_GE(all.size(), 2u);
+  std::set<size_t> sizes;
+  for (const SharedPlan &plan : all)
+    for (const double part : {0.7, 0.95, 1.05}) {
+      const double limit = part * plan.plan.plan.cost.seconds;
+      SharesQuestion low = question, high = question;
+      low.limit = limit;
+      high.limit = 2 * limit;
+      const std::vector<SharedPlan> expected =
+          searchShares(gpt.input, search.stageMeshes(), low, 8);
+      sizes.insert(expected.size());
+      for (const SharesQuestion &first : {question, high}) {
+        StageMeshes own(gpt.input, gpt.input.cluster);
+        DraftedShares drafted(gpt.input, own, first);
+        EXPECT_EQ(text(drafted.plans(limit, 8)), text(expected)) << limit;
+      }
+    }
+  EXPECT_GT(sizes.size(), 1u); // the limit leaves out some
+}
+
+// Whoever does not train has no gradients to sum over pipelines.
+TEST(PipelineShares, WithoutTrainingNothingIsSummed) {
+  for (const bool train : {true, false}) {
+    Gpt gpt(2, {}, 2);
+    gpt.input.train = train;
+    PlanSearch search(gpt.input);
+    SharesQuestion question{{Degrees{1, 4, 1, 1}}};
+    question.classes = true;
+    const std::vector<SharedPlan> found =
+        searchShares(gpt.input, search.stageMeshes(), question, 8);
+    ASSERT_FALSE(found.empty());
+    for (const SharedPlan &plan : found) {
+      EXPECT_EQ(plan.sumSeconds > 0, train) << plan.str();
+      const std::vector<int64_t> shares = sharesOf(plan);
+      EXPECT_GT(shares[0], shares[1]) << plan.str();
+    }
+  }
 }
 
 } // namespace
