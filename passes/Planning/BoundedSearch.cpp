@@ -27,7 +27,7 @@ constexpr double kAsFast = 1.01;
 
 // Layouts that differ between parts of the model are looked for on so many
 // meshes, and on each with so many sizes of a microbatch.
-constexpr size_t kMixedMeshes = 8, kMixedSizes = 2;
+constexpr size_t kMixedMeshes = 12, kMixedSizes = 2;
 
 // What a bound from larger microbatches is multiplied by: per sample they are
 // faster, but fusion and cuts may differ a little.
