@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <sstream>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -42,6 +43,15 @@ constexpr char kStep = '.', kLast = '!';
 }
 
 } // namespace
+
+bool isOnPath(const std::string &program) {
+  const char *path = std::getenv("PATH");
+  std::stringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (::access((folder + "/" + program).c_str(), X_OK) == 0)
+      return true;
+  return false;
+}
 
 int beatDescriptor() {
   const char *text = std::getenv(kBeat);

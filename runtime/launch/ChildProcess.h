@@ -17,6 +17,9 @@ namespace merak::runtime {
 int beatDescriptor();
 void beat(int descriptor, bool last = false);
 
+// Whether a command of that name is in a folder of PATH.
+bool isOnPath(const std::string &program);
+
 class ChildProcess {
 public:
   // In a process group of its own, which ends when this program does. `quiet`:

@@ -1,12 +1,12 @@
 #include "runtime/launch/ElasticChoice.h"
 
+#include "runtime/launch/ChildProcess.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 #include <unistd.h>
 
 namespace merak::runtime {
@@ -18,15 +18,6 @@ namespace {
 constexpr const char *kMpirun =
     "mpirun -np {ranks} --host {hosts} --mca oob_tcp_keepalive_time 2 "
     "--mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3";
-
-bool isOnPath(const std::string &program) {
-  const char *path = std::getenv("PATH");
-  std::stringstream folders(path ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (::access((folder + "/" + program).c_str(), X_OK) == 0)
-      return true;
-  return false;
-}
 
 // That a shell takes as they are.
 std::vector<std::string> variablesOfOurs() {

@@ -3,17 +3,16 @@
 #include "runtime/checkpoint/Checkpoint.h"
 #include "runtime/checkpoint/CopyFolder.h"
 #include "runtime/core/SecondsSince.h"
+#include "runtime/launch/ChildProcess.h"
 #include "runtime/plan/Signature.h"
 #include "runtime/plan/Verify.h"
 
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <sstream>
 #include <sys/file.h>
 #include <thread>
 #include <unistd.h>
@@ -44,12 +43,7 @@ bool isHere(const std::string &launcher) {
     return true;
   if (program.find('/') != std::string::npos)
     return ::access(program.c_str(), X_OK) == 0;
-  const char *path = std::getenv("PATH");
-  std::stringstream folders(path ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (::access((folder + "/" + program).c_str(), X_OK) == 0)
-      return true;
-  return false;
+  return isOnPath(program);
 }
 
 std::string folderOf(const std::string &file) {
