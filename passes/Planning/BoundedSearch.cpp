@@ -126,7 +126,8 @@ LeastSeconds PlanSearch::asStored(const Degrees &d, const Techniques &level,
       like != storedParts.end())
     return sums.storedInParts(d.dp, like->second, level.zero);
   const LeastSeconds stored = sums.storedInParts(d.dp, level.zero);
-  const LeastSeconds::Stored *sent = messagesOf(d, level);
+  const LeastSeconds::Stored *sent =
+      level.zero > 1 ? messagesOf(d, level) : nullptr;
   return sent ? stored.sending(*sent,
                                parameterLinks(costsOf(d, level.overlap), d.dp),
                                level.zero)

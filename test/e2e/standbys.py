@@ -165,15 +165,11 @@ def stop(run):
 
 
 def last_restart(run, lost, agent_host, states):
-    """How the run went on. Ranks that outlive their launcher by a moment may change copies
-    that the next ones read: that start is lost, and the agent that leads by then makes
-    another one."""
     event = run.restarts()[-1]
-    taken = "has taken over after"
     if (event["lost"] != lost or event.get("agent") != agent_host
-            or event.get("state", "checkpoint") not in states or taken not in run.told()
-            or (taken not in event["why"] and event["restarts"] != 2)):
-        raise Failed(f"went on with {event}: {harness.last_lines(run.told(), 9)}")
+            or event.get("state", "checkpoint") not in states
+            or "has taken over after" not in event["why"]):
+        raise Failed(f"went on with {event}: {harness.last_lines(run.told(), 60)}")
     return event
 
 
@@ -229,6 +225,7 @@ def cut_off_body(copies, back, tools):
 
 def two_body(tools):
     with run_on_hosts(tools, every=10) as run:
+        run.wait(lambda: newest_copy(tools) >= 10)
         before = len(run.restarts())
         run.standbys[0].process.send_signal(signal.SIGSTOP)  # it knows nothing yet
         kill(run)
