@@ -24,11 +24,12 @@ bool isOverStages(plan::ProgramOp program, plan::CollectiveOp op) {
       });
 }
 
-bool isOverHolders(plan::ProgramOp program, plan::CollectiveOp op) {
-  return llvm::any_of(cast<ArrayAttr>(program.getGroups()[op.getGroup()]),
-                      [](Attribute axis) {
-                        return isOfHolders(cast<StringAttr>(axis).getValue());
-                      });
+StringRef holdersOf(plan::ProgramOp program, plan::CollectiveOp op) {
+  for (StringRef axis : cast<ArrayAttr>(program.getGroups()[op.getGroup()])
+                            .getAsValueRange<StringAttr>())
+    if (isOfHolders(axis))
+      return axis;
+  return {};
 }
 
 bool isAccumulator(plan::BufferOp buffer) {

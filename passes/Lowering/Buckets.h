@@ -40,9 +40,13 @@ int64_t messageBytes(plan::CollectiveOp op, const Buffers &buffers);
 // Together with ranks that run other programs.
 bool isOverStages(plan::ProgramOp program, plan::CollectiveOp op);
 
-// Of several pipelines: those that hold the same parameters. All sum them in
-// the update, in its order.
-bool isOverHolders(plan::ProgramOp program, plan::CollectiveOp op);
+// Of several pipelines: those that hold the same parameters, by the name of
+// their axis; empty: it sums over no such. All sum them in the update, in its
+// order.
+llvm::StringRef holdersOf(plan::ProgramOp program, plan::CollectiveOp op);
+inline bool isOverHolders(plan::ProgramOp program, plan::CollectiveOp op) {
+  return !holdersOf(program, op).empty();
+}
 
 // A buffer of the step that sums gradients.
 bool isAccumulator(plan::BufferOp buffer);

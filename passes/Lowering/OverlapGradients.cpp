@@ -13,10 +13,12 @@
 // reductions of gradients, and into a bucket with them: in the update each
 // would keep all ranks waiting for a latency of its own.
 //
-// Sums over the pipelines that hold a parameter are of programs that differ.
-// They move where their order is the same in all of these: with stages that
-// have the same parameters. A program whose stage shares some with one stage of
-// another pipeline and some with the next keeps the order of the update.
+// Sums over the pipelines that hold a parameter are of programs that differ. A
+// stage that shares some parameters with one stage of another pipeline and some
+// with the next sums over several sets of holders, in one order on all ranks.
+// Those sums move that are the first ones of every program which has a part in
+// them, and are ready in the same order in all: what moves is still in front of
+// all others, so the order stays one. With equal cuts these are all sums.
 #include "dialects/Dist/Regather.h"
 #include "passes/Lowering/Buckets.h"
 #include "passes/Lowering/CopyProcedure.h"
@@ -74,10 +76,8 @@ private:
 
 class GradientOverlap {
 public:
-  // `movesHolders`: sums over holders too.
-  GradientOverlap(plan::ProgramOp program, bool movesHolders)
-      : program_(program), builder_(program.getContext()),
-        movesHolders_(movesHolders) {
+  explicit GradientOverlap(plan::ProgramOp program)
+      : program_(program), builder_(program.getContext()) {
     for (auto buffer : program.getOps<plan::BufferOp>())
       buffers_[buffer.getSymNameAttr()] = buffer;
     for (auto procedure : program.getOps<plan::ProcedureOp>()) {
@@ -107,10 +107,21 @@ public:
         joinBackward(call);
   }
 
-  // When sums over holders are ready: their numbers in the update in that
-  // order, and which of them are ready after a later call or instruction than
-  // the one before. Programs that agree in this agree in what shares a bucket
-  // and in the order of buckets.
+  // The holders that the program sums over first; empty: it does so nowhere.
+  std::string firstHolders() {
+    for (plan::CallOp call : calls_)
+      for (auto op : procedureOf(call).getOps<plan::CollectiveOp>())
+        if (StringRef of = lowering::holdersOf(program_, op); !of.empty())
+          return of.str();
+    return {};
+  }
+  // Sums over these move too; none if empty, as it is at first.
+  void moveHolders(StringRef of) { moved_ = of.str(); }
+
+  // When the sums over holders that move are ready: their numbers in the update
+  // in that order, and which of them are ready after a later call or
+  // instruction than the one before. Programs that agree in this agree in what
+  // shares a bucket and in the order of buckets.
   struct Ready {
     int64_t number;
     bool laterCall, later;
@@ -121,7 +132,7 @@ public:
     for (plan::CallOp call : calls_)
       if (procedureOf(call).getAction() == Action::U)
         for (auto op : procedureOf(call).getOps<plan::CollectiveOp>())
-          if (lowering::isOverHolders(program_, op))
+          if (isOfMoved(op))
             numbers.try_emplace(op, numbers.size());
     SmallVector<std::tuple<int64_t, int64_t, int64_t>> order;
     for (auto &[call, reductions] : findReductions()) {
@@ -143,8 +154,6 @@ public:
     }
     return ready;
   }
-  void leaveHolders() { movesHolders_ = false; }
-
   int64_t move() {
     int64_t moved = 0;
     for (auto &[call, reductions] : findReductions()) {
@@ -167,6 +176,10 @@ public:
 private:
   plan::ProcedureOp procedureOf(plan::CallOp call) {
     return procedures_.lookup(call.getProcedureAttr().getAttr());
+  }
+
+  bool isOfMoved(plan::CollectiveOp op) {
+    return !moved_.empty() && lowering::holdersOf(program_, op) == moved_;
   }
 
   // An accumulator, of one slot for the whole step.
@@ -292,8 +305,8 @@ private:
       Touched own(op);
       auto collective = dyn_cast<plan::CollectiveOp>(*op);
       StringAttr name =
-          collective && (movesHolders_ ||
-                         !lowering::isOverHolders(program_, collective))
+          collective && (!lowering::isOverHolders(program_, collective) ||
+                         isOfMoved(collective))
               ? reducedBy(collective)
               : StringAttr();
       if (name && !before.contains(name) &&
@@ -544,50 +557,54 @@ private:
   SmallVector<plan::CallOp> calls_;
   llvm::DenseSet<Operation *> placed_;
   uint64_t stream_ = 0;
-  bool movesHolders_;
+  std::string moved_;
 };
 
-// The axes over holders that a program sums over.
-std::set<std::string> heldOver(plan::ProgramOp program) {
-  std::set<std::string> axes;
+// The holders that a program sums over.
+std::set<std::string> allHolders(plan::ProgramOp program) {
+  std::set<std::string> all;
   for (auto procedure : program.getOps<plan::ProcedureOp>())
     for (auto op : procedure.getOps<plan::CollectiveOp>())
-      if (lowering::isOverHolders(program, op))
-        for (StringRef axis :
-             cast<ArrayAttr>(program.getGroups()[op.getGroup()])
-                 .getAsValueRange<StringAttr>())
-          axes.insert(axis.str());
-  return axes;
+      if (StringRef of = lowering::holdersOf(program, op); !of.empty())
+        all.insert(of.str());
+  return all;
 }
 
 struct OverlapGradientsPass : impl::OverlapGradientsBase<OverlapGradientsPass> {
   void runOnOperation() override {
-    std::vector<std::pair<plan::ProgramOp, std::set<std::string>>> programs;
-    std::set<std::string> apart; // of programs with several
-    for (auto program : getOperation().getOps<plan::ProgramOp>()) {
-      const auto &[of, axes] =
-          programs.emplace_back(program, heldOver(program));
-      if (axes.size() > 1)
-        apart.insert(axes.begin(), axes.end());
-    }
     std::vector<std::unique_ptr<GradientOverlap>> all;
-    std::map<std::string, SmallVector<GradientOverlap *>> together; // by axis
-    for (const auto &[program, axes] : programs) {
-      const bool moves = axes.size() == 1 && !apart.contains(*axes.begin());
-      all.push_back(std::make_unique<GradientOverlap>(program, moves));
+    // By holders: the programs that sum over these first, and whether there is
+    // one that sums over others before.
+    std::map<std::string, SmallVector<GradientOverlap *>> first;
+    std::set<std::string> later;
+    for (auto program : getOperation().getOps<plan::ProgramOp>()) {
+      all.push_back(std::make_unique<GradientOverlap>(program));
       all.back()->prepare();
-      if (moves)
-        together[*axes.begin()].push_back(all.back().get());
+      const std::string own = all.back()->firstHolders();
+      if (own.empty())
+        continue;
+      first[own].push_back(all.back().get());
+      for (const std::string &other : allHolders(program))
+        if (other != own)
+          later.insert(other);
     }
-    for (const auto &[axis, members] : together)
-      if (const auto first = members.front()->heldSums();
-          llvm::any_of(llvm::drop_begin(members), [&](GradientOverlap *other) {
-            return other->heldSums() != first;
-          }))
-        for (GradientOverlap *member : members)
-          member->leaveHolders();
+    for (const auto &[holders, programs] : first)
+      if (!later.count(holders))
+        moveTogether(programs, holders);
     for (const std::unique_ptr<GradientOverlap> &one : all)
       reductions += one->move();
+  }
+
+  static void moveTogether(ArrayRef<GradientOverlap *> programs,
+                           StringRef holders) {
+    for (GradientOverlap *program : programs)
+      program->moveHolders(holders);
+    const auto ready = programs.front()->heldSums();
+    if (llvm::any_of(llvm::drop_begin(programs), [&](GradientOverlap *other) {
+          return other->heldSums() != ready;
+        }))
+      for (GradientOverlap *program : programs)
+        program->moveHolders({});
   }
 };
 

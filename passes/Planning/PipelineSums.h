@@ -3,7 +3,8 @@
 // "Several pipelines").
 //
 //   stages that split alike   one collective over the replicas of all holders
-//   the same cuts in all      beside the last backward pass; else behind it
+//   the same cuts in all      beside the last backward pass; else as if behind
+//                             it, which holds for all but the first ones
 //   unlike tp                 each holder sends its part to the others
 #pragma once
 

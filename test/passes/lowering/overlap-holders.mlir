@@ -104,15 +104,21 @@ plan.program @second_comes_first index 1 streams ["compute", "collectives"] grou
 // -----
 
 // A stage that shares one gradient with one stage and the other with another:
-// both wait for their order, and so do those that they share them with.
+// what is first in the updates of both moves, what is second does not.
 // CHECK-LABEL: plan.program @with_two_others
 // CHECK: plan.procedure @weight action W
-// CHECK-NOT: all_reduce
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
+// CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 2
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
+// CHECK-NEXT: }
 // CHECK: plan.procedure @update action U
+// CHECK-NEXT: plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 1 reduction sum stream 1
 // CHECK-LABEL: plan.program @with_one_other
 // CHECK: plan.procedure @weight action W
-// CHECK-NOT: all_reduce
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
+// CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 2
 // CHECK: plan.procedure @update action U
+// CHECK-NEXT: }
 // CHECK-LABEL: plan.program @elsewhere
 // CHECK: plan.procedure @weight action W
 // CHECK: plan.collective all_reduce
@@ -159,6 +165,52 @@ plan.program @elsewhere index 2 streams ["compute", "collectives"] groups [["hol
   plan.procedure @update action U {
     plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
     plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 1
+  }
+  plan.call @weight microbatch 1 slots [] waits []
+  plan.call @update microbatch -1 slots [] waits []
+}
+}
+
+// -----
+
+// What is first for one and second for another does not move, so nothing comes
+// in front of what the other has first; that is first for both who have it.
+// CHECK-LABEL: plan.program @second_here
+// CHECK: plan.procedure @weight action W
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
+// CHECK-NEXT: plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 1 reduction sum stream 2
+// CHECK: plan.procedure @update action U
+// CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
+// CHECK-LABEL: plan.program @first_here
+// CHECK: plan.procedure @weight action W
+// CHECK-NOT: all_reduce
+// CHECK: plan.procedure @update action U
+// CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
+module {
+plan.program @second_here index 0 streams ["compute", "collectives"] groups [["holders.0"], ["holders.1"]] schedule <W0, U> {
+  plan.buffer activations @act : tensor<4xf32>
+  plan.buffer gradients @sum0 : tensor<4xf32>
+  plan.buffer gradients @sum1 : tensor<4xf32>
+  plan.procedure @weight action W {
+    plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
+    plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
+  }
+  plan.procedure @update action U {
+    plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 1 reduction sum stream 1
+    plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
+  }
+  plan.call @weight microbatch 0 slots [] waits []
+  plan.call @update microbatch -1 slots [] waits []
+}
+plan.program @first_here index 1 streams ["compute", "collectives"] groups [["holders.0"]] schedule <W1, U> {
+  plan.buffer activations @act : tensor<4xf32>
+  plan.buffer gradients @sum0 : tensor<4xf32>
+  plan.procedure @weight action W {
+    plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
+  }
+  plan.procedure @update action U {
+    plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
   }
   plan.call @weight microbatch 1 slots [] waits []
   plan.call @update microbatch -1 slots [] waits []
