@@ -2,6 +2,7 @@
 
 #include "compiler/Pipeline/Techniques.h"
 #include "passes/Resharding/Transfers.h"
+#include "support/OptionChecks.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -32,9 +33,9 @@ static std::vector<std::string> split(const std::string &text, char by) {
 }
 
 template <typename T> static bool parseNumber(const std::string &text, T &out) {
-  auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size();
+  const std::optional<T> number = numberOf<T>(text);
+  out = number.value_or(out);
+  return number.has_value();
 }
 
 Result<Optimizer> parseOptimizer(const std::string &text) {
@@ -302,7 +303,7 @@ void CommandLine::addTraining() {
       ->check(CLI::IsMember({"train", "infer"}));
   add("--global-batch", o.globalBatch,
       "samples a step over all replicas (default: the model's)")
-      ->check(CLI::PositiveNumber);
+      ->check(isFrom(1));
   optimizerOption = addDefault(
       "--optimizer", optimizer,
       "sgd:lr=..,momentum=.., adamw:lr=..,betas=../..,eps=..,weight_decay=.., "
@@ -316,7 +317,7 @@ void CommandLine::addTraining() {
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "fp8"}));
   add("--grad-clip", o.gradClip,
       "bound of the global gradient norm (default: none)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(isNoLess(0));
   addDefault(
       "--sparse", o.sparse,
       "gradients of tables that are only looked up are the rows that "
@@ -357,8 +358,8 @@ void CommandLine::addMachine() {
       "several times, also with none: -o is a folder that gets a plan for "
       "each");
   add("--memory-limit", o.memoryLimit,
-      "bytes a rank may use (default: the cluster's)")
-      ->check(CLI::NonNegativeNumber);
+      "bytes a rank may use, as 40GB or 37.5GiB (default: the cluster's)")
+      ->transform(inBytes());
   add("--target", o.target,
       "what generated kernels run on: native, x86-64-v4, x86-64-v3, x86-64; "
       "sm_80 with a cluster of GPUs (default: the device's)");
@@ -368,7 +369,7 @@ void CommandLine::addPlan() {
   group = "Plan (what is not given is searched)";
   add("--mesh", mesh, "pinned degrees, e.g. pp=2,dp=2,tp=2");
   add("--microbatch", o.microbatch, "samples a microbatch of one replica")
-      ->check(CLI::PositiveNumber);
+      ->check(isFrom(1));
   addDefault("--schedule", o.schedule,
              fmt::format("auto, {}, or FILE.json",
                          fmt::join(planning::scheduleNames(), ", ")));
@@ -498,15 +499,14 @@ void CommandLine::addOutput() {
 }
 
 Status CommandLine::readBucket() {
-  int64_t bytes = 0;
   if (gradBucket == "auto")
     return {};
-  if (!parseNumber(gradBucket, bytes) || bytes < 0)
-    return Status::error(fmt::format(
-        "--grad-bucket: expected a number of bytes or auto, found '{}'",
-        gradBucket));
-  o.gradBucket = bytes;
-  return {};
+  o.gradBucket = bytesOf(gradBucket);
+  return o.gradBucket
+             ? Status()
+             : Status::error(fmt::format("--grad-bucket: expected bytes, as "
+                                         "25MB, or auto, found '{}'",
+                                         gradBucket));
 }
 
 Status CommandLine::readRates() {

@@ -141,7 +141,7 @@ Status explainMisfit(PlanSearch &search, const SearchInput &input,
                closest.plan.marks[v], cost.inFlight[v], 5))
         text += fmt::format("\n  {:10.1f} MiB {}", mebi(bytes), name);
   double least = cost.memory[worst];
-  // One pin less at a time, then all of them.
+  // One pin less at a time, then parts of the state, then all pins.
   auto freed = [&](auto &&change) -> std::optional<PlanCandidate> {
     SearchInput other = input;
     if (!change(other))
@@ -179,6 +179,13 @@ Status explainMisfit(PlanSearch &search, const SearchInput &input,
     in.pinned.lists.reset();
     return pinned;
   });
+  // Replicas that store parts are off by default.
+  attempt([](SearchInput &in) {
+    const bool mayStoreParts = in.train && in.cluster.count > 1 &&
+                               !in.pinned.zero && in.pinned.pipelines.empty();
+    in.pinned.zero = Strategy::kAuto;
+    return mayStoreParts;
+  });
   attempt([](SearchInput &in) {
     bool pinned = !in.pinned.mesh.empty();
     in.pinned.mesh.clear();
@@ -191,11 +198,15 @@ Status explainMisfit(PlanSearch &search, const SearchInput &input,
   });
   if (fits)
     text += fmt::format(
-        "\n  it fits with {} of {} samples, schedule {}, recompute {}: {:.1f} "
+        "\n  it fits with {} of {} samples, schedule {}, recompute {}{}: "
+        "{:.1f} "
         "MiB",
         fits->degrees.str(),
         input.globalBatch / (fits->degrees.dp * fits->degrees.microbatches),
         fits->plan.schedule.name, fits->recompute,
+        fits->techniques.zero > 0
+            ? fmt::format(", zero {} (--allow=zero)", fits->techniques.zero)
+            : "",
         mebi(largest(fits->plan.cost.memory)));
   else
     text += fmt::format("\n  nothing that could be changed makes it fit; it "

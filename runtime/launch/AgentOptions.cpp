@@ -1,6 +1,7 @@
 #include "runtime/launch/AgentOptions.h"
 
 #include "runtime/launch/Hosts.h"
+#include "support/OptionChecks.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +15,7 @@ void addAgentOptions(CLI::App &app, AgentOptions &options) {
                  "a run that is lost is started again, so often at most, from "
                  "the newest checkpoint of --save, or from --copies (default: "
                  "0, never)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(isFrom(0));
   app.add_option("--launcher", options.launcher,
                  "with --restarts: how ranks are started as processes, e.g. "
                  "\"mpirun -np {ranks} --host {hosts}\"");
@@ -26,7 +27,7 @@ void addAgentOptions(CLI::App &app, AgentOptions &options) {
                  "with --elastic on several hosts: a port (0: any) where "
                  "agents of other hosts join, one of which goes on with the "
                  "run if this one is lost")
-      ->check(CLI::Range(0, 65535));
+      ->check(isFrom(0, 65535));
   app.add_option("--standby", options.standby,
                  "stand by for the run whose agent is at HOST:PORT (--standbys "
                  "of it; several after commas are tried in turn), and go on "

@@ -1,5 +1,6 @@
 #include "runtime/launch/RunCopies.h"
 #include "runtime/core/SecondsSince.h"
+#include "support/OptionChecks.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -39,10 +40,10 @@ void addCopyOptions(CLI::App &app, RunCopiesOptions &options) {
                  "with --restarts: so many other hosts keep a copy of what a "
                  "host alone has of the state, in memory; a run that is lost "
                  "goes on from there (0: none)")
-      ->check(CLI::Range(0, 64));
+      ->check(isFrom(0, 64));
   app.add_option("--copies-every", options.every,
                  "with --copies: made anew after every N steps (default: 10)")
-      ->check(CLI::Range(int64_t(1), int64_t(1'000'000'000)));
+      ->check(isFrom(1, 1'000'000'000));
   // Between an agent and its runs.
   app.add_option("--copies-of", options.of)->group("");
   app.add_option("--restarted", options.restarted)->group("");

@@ -20,6 +20,7 @@
 #include "runtime/plan/LossScaled.h"
 #include "runtime/plan/Signature.h"
 #include "runtime/plan/Verify.h"
+#include "support/OptionChecks.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -706,6 +707,7 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
     app.set_version_flag("--version", versions,
                          "libraries that were built in, and those of them that "
                          "this machine has");
+  tellErrorsAs(app, kTool);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &error) {

@@ -1,4 +1,5 @@
 #include "runtime/launch/RunOptions.h"
+#include "support/OptionChecks.h"
 
 #include <fmt/format.h>
 
@@ -37,8 +38,7 @@ void addRunOptions(CLI::App &app, RunOptions &options,
                  "made, as far as the hash in the plan tells; full: by all of "
                  "its bytes (merakc --hash=full); off: take what is there")
       ->check(CLI::IsMember({"off", "sampled", "full"}));
-  app.add_option("--steps", options.steps, "steps to run")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.steps, "steps to run")->check(isFrom(1));
   app.add_option("--ranks", options.ranks,
                  "inproc: ranks are threads; env: this process is one rank, "
                  "started by mpirun, srun or torchrun")
@@ -62,7 +62,7 @@ void addRunOptions(CLI::App &app, RunOptions &options,
   app.add_option("--rates", options.session.rateEvery,
                  "every so many steps: how many times as long as it should "
                  "each rank takes, in the log, and who is slow (0: never)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(isFrom(0));
   app.add_option("--replan", options.replan.mode,
                  "when devices get slower or faster: suggest a plan that is "
                  "faster then, or auto: go on with it between two steps; off")
@@ -92,7 +92,7 @@ void addRunOptions(CLI::App &app, RunOptions &options,
                "stop at the first value that is nan or inf and name it");
   app.add_option("--threads", options.session.threads,
                  "threads of each rank (default: the cores, shared)")
-      ->check(CLI::Range(1, 4096));
+      ->check(isFrom(1, 4096));
   app.add_option("--seed", options.checkpoint.seed,
                  "of synthetic data and random operations (default: 0, or that "
                  "of --load)");
@@ -101,7 +101,7 @@ void addRunOptions(CLI::App &app, RunOptions &options,
   app.add_option("--label-shift", options.data.labelShift,
                  "tokens.bin: labels are the tokens shifted by N; 0 for models "
                  "that shift them themselves")
-      ->check(CLI::NonNegativeNumber);
+      ->check(isFrom(0));
 }
 
 std::string usageProblem(const RunOptions &options) {

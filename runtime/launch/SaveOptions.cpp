@@ -1,4 +1,5 @@
 #include "runtime/launch/SaveOptions.h"
+#include "support/OptionChecks.h"
 
 namespace merak::runtime {
 
@@ -8,9 +9,9 @@ void addCheckpointOptions(CLI::App &app, CheckpointOptions &options,
                  "folder of checkpoints, one generation step-N at the end");
   app.add_option("--save-every", options.saveEvery,
                  "also one after every N steps")
-      ->check(CLI::PositiveNumber);
+      ->check(isFrom(1));
   app.add_option("--keep", options.save.keep, "generations to keep")
-      ->check(CLI::PositiveNumber);
+      ->check(isFrom(1));
   app.add_flag("--save-wait", options.wait,
                "steps wait until a generation is written: it needs no copy in "
                "memory then");

@@ -398,6 +398,10 @@ def little(tools):
     if "no plan fits" not in errors or parts > 0.9 * least:
         raise Failed(f"{parts} bytes with ZeRO-3, {least} without: "
                      f"{harness.last_lines(errors)}")
+    _, errors = tools.run("merakc", model, "-o", tools.path("no.plan"), *options,
+                          four, "--forbid=tensor", f"--memory-limit={limit}", expect=1)
+    if not re.search(r"it fits with .*, zero [123] \(--allow=zero\): ", errors):
+        raise Failed(f"does not say that ZeRO would do: {harness.last_lines(errors)}")
     losses = []
     for plan, more in (("fits", [four, "--mesh=pp=1,dp=4,tp=1", "--zero=3",
                              f"--memory-limit={limit}"]),

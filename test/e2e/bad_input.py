@@ -184,14 +184,44 @@ def halves_of_one_sample(tools):
                         r"batch can be halved"])
 
 
-def bucket_of_no_size(tools):
-    for size in ("-1", "25MB", "all"):
-        said = "".join(tools.run(
-            "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
-            f"--grad-bucket={size}", expect=2))
-        if f"expected a number of bytes or auto, found '{size}'" not in said:
-            raise Failed(f"said {said!r}")
-    return "wrong usage"
+def numbers(tools):
+    """Options that are numbers, each tool: what was expected, and what was found."""
+    plan = tools.path("no.plan")
+    whole = r"{}: expected a whole number {}, found '{}'"
+    for tool, option, value, says in [
+            ("merakc", "--microbatch", "abc", whole.format("{}", "from 1", "{}")),
+            ("merakc", "--microbatch", "0", whole.format("{}", "from 1", "{}")),
+            ("merakc", "--global-batch", "1.5", whole.format("{}", "from 1", "{}")),
+            ("merakc", "--grad-clip", "-1", r"{}: expected a number from 0, found '{}'"),
+            ("merakc", "--memory-limit", "-3", r"{}: expected bytes, as .*, found '{}'"),
+            ("merakc", "--memory-limit", "40 apples",
+             r"{}: expected bytes, as .* 40GB or 37\.5GiB, found '{}'"),
+            ("merakc", "--grad-bucket", "all",
+             r"{}: expected bytes, as 25MB, or auto, found '{}'"),
+            ("merak-run", "--steps", "x", whole.format("{}", "from 1", "{}")),
+            ("merak-run", "--rates", "-1", whole.format("{}", "from 0", "{}")),
+            ("merak-run", "--threads", "5000", whole.format("{}", "from 1 to 4096", "{}")),
+            ("merak-run", "--save-every", "1.5", whole.format("{}", "from 1", "{}")),
+            ("merak-run", "--restarts", "x", whole.format("{}", "from 0", "{}")),
+            ("merak-run", "--copies", "65", whole.format("{}", "from 0 to 64", "{}"))]:
+        refuse(tools, tool, MODEL if tool == "merakc" else plan, f"{option}={value}",
+               says=[f"{tool}: (error: )?" + says.format(option, value)], code=2)
+    refuse(tools, "merak-plan", "draw", plan, "--columns=1",
+           says=[r"merak-plan: error: --columns: expected a whole number from 10 to"],
+           code=2)
+    return "14 sentences"
+
+
+def memory_with_a_unit(tools):
+    """The same plan as with digits, also when it is made again from the plan's options."""
+    printed = []
+    for limit in ("3MB", "3000000", "2929.6875KiB"):
+        tools.run("merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN, "--devices=2",
+                  f"--memory-limit={limit}", "--grad-bucket=0.1MB")
+        printed.append(tools.run("merak-plan", "print", tools.path("o.plan"))[0])
+    if len(set(printed)) != 1:
+        raise Failed("units change the plan")
+    return "3 ways to say it"
 
 
 def no_such_schedule(tools):
@@ -746,11 +776,12 @@ def wrong_world_size(tools):
 
 
 CASES = [plan_of_another_device, no_gpu, old_gpu, old_driver, small_gpu, no_nccl,
-         wrong_world_size, too_little_memory, truncated_model, random_bytes, random_text, empty_model, absent_model,
+         wrong_world_size, too_little_memory, truncated_model, random_bytes, random_text,
+         empty_model, absent_model,
          names_of_functions,
          unbound_dimension, two_unsupported_ops, check_lists_all, mesh_needs_more,
          batch_does_not_divide, microbatch_does_not_divide,
-         halves_of_one_sample, bucket_of_no_size, no_such_schedule,
+         halves_of_one_sample, numbers, memory_with_a_unit, no_such_schedule,
          bad_schedule_file, bad_cluster, elastic, precision, no_such_loss,
          no_such_parameter, unwritable_output, broken_linker, foreign_folder,
          bad_options, stragglers, no_plan, truncated_plan, absent_weights, data_shape, data_dtype,

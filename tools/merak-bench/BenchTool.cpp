@@ -1,6 +1,7 @@
 #include "tools/merak-bench/BenchTool.h"
 
 #include "runtime/core/ThreadPool.h"
+#include "support/OptionChecks.h"
 #include "tools/merak-bench/Calibration.h"
 
 #include <CLI/CLI.hpp>
@@ -30,9 +31,9 @@ int benchToolMain(int argc, const char *const *argv,
                    "threads that run at once, 2 of a CPU, 1 of a GPU; or env: "
                    "one process a rank, from torchrun's variables, Slurm or "
                    "mpirun, to measure the links between them")
-      ->check(CLI::IsMember({"env"}) | CLI::Range(1, 256));
+      ->check(CLI::IsMember({"env"}) | isFrom(1, 256));
   command->add_option("--threads", options.threads, "threads of each rank")
-      ->check(CLI::Range(1, 256));
+      ->check(isFrom(1, 256));
   command->add_flag("--quick", options.quick,
                     "a smaller grid, in about three minutes");
   command->add_option("--plan", options.plans,
@@ -45,6 +46,7 @@ int benchToolMain(int argc, const char *const *argv,
                       "with --ranks=env: a cluster file whose rates of kernels "
                       "are taken, only links are measured");
   command->add_flag("--quiet", options.quiet, "prints errors only");
+  tellErrorsAs(app, kTool);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &error) {

@@ -9,6 +9,7 @@
 #include "runtime/report/Html.h"
 #include "runtime/report/Measured.h"
 #include "runtime/report/Simulate.h"
+#include "support/OptionChecks.h"
 #include "tools/merak-plan/Migrate.h"
 #include "tools/merak-plan/Rates.h"
 #include "tools/merak-plan/Reshard.h"
@@ -249,6 +250,7 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
                  std::ostream &err) {
   Options options;
   CLI::App app("Looks at compiled plans", "merak-plan");
+  tellErrorsAs(app, "merak-plan");
   app.require_subcommand(1);
   auto command = [&](const char *name, const char *what) {
     CLI::App *sub = app.add_subcommand(name, what);
@@ -261,7 +263,7 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
   draw->add_option("-o,--svg", options.svg,
                    "SVG file; default: text on the terminal");
   draw->add_option("--columns", options.columns, "width of the text drawing")
-      ->check(CLI::Range(10, 10000));
+      ->check(isFrom(10, 10000));
   CLI::App *diff = command("diff", "compares two plans");
   diff->add_option("other", options.other, "second plan")->required();
   CLI::App *simulate = command("simulate", "predicts the time of a step");

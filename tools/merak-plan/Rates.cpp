@@ -1,5 +1,6 @@
 #include "tools/merak-plan/Rates.h"
 
+#include "support/OptionChecks.h"
 #include "support/ReadFile.h"
 #include "tools/merak-plan/Reshard.h"
 
@@ -41,7 +42,7 @@ void addRatesOptions(CLI::App &command, RatesRequest &request) {
   command
       .add_option("--threads", request.threads,
                   "threads to plan with (default: all; the plan is the same)")
-      ->check(CLI::Range(0, 1024));
+      ->check(isFrom(0, 1024));
   command.add_option("--seed", request.seed, "of the search (default: 1)");
   auto *table =
       command.add_flag("--compare", request.compare, "one line a situation");
