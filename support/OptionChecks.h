@@ -97,11 +97,4 @@ inline CLI::Validator inBytes() {
           "bytes"};
 }
 
-// What is wrong with a command line is told as all else is.
-inline void tellErrorsAs(CLI::App &app, const std::string &tool) {
-  app.failure_message([tool](const CLI::App *, const CLI::Error &error) {
-    return fmt::format("{}: error: {} (see --help)\n", tool, error.what());
-  });
-}
-
 } // namespace merak

@@ -3,6 +3,7 @@
 #include "compiler/Pipeline/Techniques.h"
 #include "passes/Resharding/Transfers.h"
 #include "support/OptionChecks.h"
+#include "support/OptionErrors.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -157,8 +158,10 @@ static Status parseMesh(const std::string &text,
     std::string axis = part.substr(0, equal);
     int64_t degree = 0;
     if (axis != "pp" && axis != "dp" && axis != "tp")
-      status.merge(Status::error(fmt::format(
-          "--mesh: expected the axes pp, dp, tp, found '{}'", axis)));
+      return Status::error(fmt::format(
+          "--mesh: expected degrees of pp, dp and tp, as pp=2,dp=2,tp=2, found "
+          "'{}'",
+          text));
     else if (equal == std::string::npos ||
              !parseNumber(part.substr(equal + 1), degree) || degree < 1 ||
              degree > kMostDevices)
@@ -704,7 +707,8 @@ ParsedOptions CommandLine::parse(int argc, const char *const *argv) {
           error.get_name() == "CallForHelp" ? app.help() : "merakc 0.1.0\n";
       parsed.exitCode = 0;
     } else {
-      parsed.text = fmt::format("merakc: {} (see --help)\n", error.what());
+      parsed.text =
+          fmt::format("merakc: {} (see --help)\n", sentenceOf(app, error));
       parsed.exitCode = 2;
     }
     return parsed;

@@ -20,7 +20,7 @@
 #include "runtime/plan/LossScaled.h"
 #include "runtime/plan/Signature.h"
 #include "runtime/plan/Verify.h"
-#include "support/OptionChecks.h"
+#include "support/OptionErrors.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

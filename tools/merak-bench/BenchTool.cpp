@@ -2,6 +2,7 @@
 
 #include "runtime/core/ThreadPool.h"
 #include "support/OptionChecks.h"
+#include "support/OptionErrors.h"
 #include "tools/merak-bench/Calibration.h"
 
 #include <CLI/CLI.hpp>

@@ -10,6 +10,7 @@
 #include "runtime/report/Measured.h"
 #include "runtime/report/Simulate.h"
 #include "support/OptionChecks.h"
+#include "support/OptionErrors.h"
 #include "tools/merak-plan/Migrate.h"
 #include "tools/merak-plan/Rates.h"
 #include "tools/merak-plan/Reshard.h"
