@@ -99,6 +99,13 @@ class Agent:
         return [{"step": entry["step"], **entry["restart"]}
                 for entry in self.lines() if "restart" in entry]
 
+    def plans(self):
+        """Each that it went on with, and after which step, by a restart or without."""
+        return [(entry["step"], entry["restart"]["plan"] if "restart" in entry
+                 else entry["replan"]["to"]) for entry in self.lines()
+                if "restart" in entry
+                or entry.get("replan", {}).get("what") == "switch"]
+
     def wait_for(self, what, seconds=240):
         until = time.monotonic() + seconds
         while not (found := what()):
@@ -230,7 +237,7 @@ def with_memory(tools, launcher):
 def replayed(tools, run, plan, steps):
     """The same by hand: each plan for its steps, from the checkpoint before."""
     done, load = 0, []
-    stops = [(event["step"], event["plan"]) for event in run.restarts()]
+    stops = run.plans()
     for number, (until, following) in enumerate([*stops, (steps, None)]):
         if until > done:
             tools.run("merak-run", plan, "--data=synthetic", *load,
