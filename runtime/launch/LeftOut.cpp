@@ -26,9 +26,9 @@ std::string nameOf(const LeftOutDevice &device) {
   return fmt::format("device {} on host {}", device.number, device.host);
 }
 
-// The threshold is that from which a device is slow, above that below which it
-// is no longer: the rate that it was left out at was measured by what the plan
-// computes, so the two are compared across kinds of work.
+// The rate that it was left out at is that of what the plan computes, which is
+// other work, and may have been disturbed: below the threshold under which a
+// device is no longer severely slow the run itself finds out how slow it is.
 bool isBack(LeftOutDevice &device, double seconds) {
   if (!(seconds > 0))
     return false;
@@ -37,7 +37,7 @@ bool isBack(LeftOutDevice &device, double seconds) {
     return false;
   }
   const double now = device.rate * seconds / device.seconds;
-  device.normal = now < rates::Thresholds().mild ? device.normal + 1 : 0;
+  device.normal = now < rates::Thresholds().notSevere ? device.normal + 1 : 0;
   return device.normal >= kNormalLooks;
 }
 

@@ -5,7 +5,8 @@
 // when the device was left out.
 //
 //   left out at rate x ─► took t0 ─► ... ─► took t: rate x * t / t0 by now
-//                                           normal at two looks in a row: back
+//                                           no longer severe at two looks in
+//                                           a row: back
 #pragma once
 
 #include "runtime/launch/ChildProcess.h"
@@ -22,13 +23,13 @@ struct LeftOutDevice {
   std::string host;
   double rate = 1;    // when it was left out
   double seconds = 0; // that the computation took then; 0: not known
-  int normal = 0;     // looks in a row that found it normal
+  int normal = 0;     // looks in a row that found it no longer severely slow
   bool operator==(const LeftOutDevice &) const = default;
 };
 // "device 1 on host a"
 std::string nameOf(const LeftOutDevice &device);
 
-// Counts what a look found; whether the device is normal by now.
+// Counts what a look found; whether the device is to be taken in again.
 bool isBack(LeftOutDevice &device, double seconds);
 
 class LeftOutLooks {

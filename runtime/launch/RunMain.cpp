@@ -319,7 +319,7 @@ private:
       tellNote(line, leads_);
   }
   Status endCopies() {
-    if (session_->stepsDone() < last_ && !saves())
+    if (session_->stepsDone() < last_ && !saves() && !again_)
       MERAK_RETURN_IF_ERROR(copies_->last(*session_));
     const std::string summary = copies_->summary();
     tellNews();
@@ -481,8 +481,18 @@ private:
     return {};
   }
 
-  // All processes; the state is made safe as at any end before the last step.
+  // All processes, once the state is safe: by a copy of this step, or by the
+  // checkpoint at the end of the run. Where there is no copy it is tried again
+  // after the next step.
   Status endToStartAgain(const StepResult &step, RunLog &log) {
+    if (!saves() && copies_) {
+      MERAK_RETURN_IF_ERROR(copies_->last(*session_));
+      const Status copied = copies_->newest() == step.step
+                                ? Status()
+                                : Status::error("no copy of this step");
+      if (!agree(store_, "safe", copied).ok())
+        return {};
+    }
     again_ = true;
     ReplanNews news;
     if (replanner_)
