@@ -60,4 +60,30 @@ Verdict judge(const Running &running, const std::vector<Choice> &choices) {
   return verdict;
 }
 
+Verdict judgeRestart(const Running &running, const std::vector<Choice> &here,
+                     const std::vector<Choice> &restarts) {
+  Verdict verdict = judge(running, restarts);
+  if (verdict.choice < 0)
+    return verdict;
+  const Verdict stay = judge(running, here);
+  const Choice &best = restarts[size_t(verdict.choice)];
+  double simulated = running.simulated, stall = 0;
+  if (stay.choice >= 0) {
+    simulated = here[size_t(stay.choice)].simulated;
+    stall = here[size_t(stay.choice)].stallSeconds;
+  }
+  const double seconds = running.measured * simulated / running.simulated;
+  const double gained =
+      double(running.stepsLeft) * (seconds - verdict.stepSeconds);
+  if (simulated >= kNear * best.simulated && gained > best.stallSeconds - stall)
+    return verdict;
+  verdict.choice = -1;
+  verdict.why = fmt::format("a step takes {:.4g} ms, {:.4g} ms are predicted "
+                            "after a restart of {:.3g} s, and {:.4g} ms "
+                            "without one",
+                            1e3 * running.measured, 1e3 * verdict.stepSeconds,
+                            best.stallSeconds, 1e3 * seconds);
+  return verdict;
+}
+
 } // namespace merak::elastic

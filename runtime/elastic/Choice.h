@@ -37,4 +37,10 @@ struct Verdict {
 
 Verdict judge(const Running &running, const std::vector<Choice> &choices);
 
+// Of plans that take a restart of all processes: the same, and the one that is
+// taken must be better by some percent than the best of those that need none
+// (`here`, and the one that runs), and gain more over it than it costs more.
+Verdict judgeRestart(const Running &running, const std::vector<Choice> &here,
+                     const std::vector<Choice> &restarts);
+
 } // namespace merak::elastic

@@ -91,18 +91,20 @@ private:
       tell(from, *plan);
       begun_ = Clock::now();
       if (run_.copies && !why_.empty())
-        note(passCopies(copyAgent(), {now_.id, start_}, left(), plan->ranks,
+        note(passCopies(copyAgent(), {now_.id, start_}, left(),
+                        hostsOfRanks(places(*plan)),
                         from.load.empty() ? -1 : from.step));
       Result<ChildProcess> child = ChildProcess::start(command(from, *plan));
       if (!child)
         return fail(child.status().str());
       isClaimed_ = false;
       now_.plan = plan->path;
+      keepLeftOut(*plan);
       now_.restart =
           (why_.empty() ? nlohmann::ordered_json() : restart(*plan)).dump();
       publish();
       if (plans_)
-        plans_->started(*plan);
+        plans_->started(*plan, now_.lost);
       if (const std::optional<int> code = watch(*child, from, *plan))
         return *code;
     }
@@ -169,6 +171,7 @@ private:
     if (!plans_)
       return;
     plans_->assume(now_.rates);
+    plans_->inherit(now_.plan, succession_.lostBefore);
     const std::optional<LogEnd> log = endOfLog(run_.log);
     if (run_.replans && log && log->restart.dump() == now_.restart)
       plans_->measured(succession_.lostBefore, log->rates);
@@ -183,6 +186,16 @@ private:
   CopyRun nextStart() {
     claim();
     return {now_.id, start_};
+  }
+
+  // What is known of devices that stay out stays.
+  void keepLeftOut(const ChosenPlan &plan) {
+    std::vector<LeftOutDevice> out = plan.leftOut;
+    for (LeftOutDevice &device : out)
+      for (const LeftOutDevice &before : now_.leftOut)
+        if (before.number == device.number)
+          device = before;
+    now_.leftOut = std::move(out);
   }
 
   // What others need who go on without this agent.
@@ -219,6 +232,12 @@ private:
 
   bool saves() const { return !run_.save.empty(); }
   std::vector<Host> left() const { return without(hosts_, now_.lost); }
+  // Of the devices that are left, with the plan's ranks.
+  std::vector<Place> places(const ChosenPlan &plan) const {
+    std::vector<Place> places = placesLeft(hosts_, now_.lost);
+    placeRanks(places, plan.devices);
+    return places;
+  }
 
   // -------------------------------------------------------------- one more run
 
@@ -230,6 +249,12 @@ private:
       return Status::error(
           fmt::format("{}; --launcher starts a process on none of {}", why_,
                       fmt::join(now_.lost, ", ")));
+    if (const std::string asked = std::exchange(asked_, ""); !asked.empty()) {
+      auto plan = plans_->take(asked, now_.lost);
+      if (plan)
+        return plan;
+      note(plan.status().str());
+    }
     Result<ChosenPlan> plan = plans_->choose(now_.lost);
     if (plan)
       return plan;
@@ -277,8 +302,11 @@ private:
     if (options_.launcher.empty())
       return words;
     words.push_back("--ranks=env");
-    return launch(options_.launcher, plan.ranks, placesOf(left(), plan.ranks),
-                  words);
+    const std::vector<Place> all = places(plan);
+    if (!all.empty())
+      words.push_back(placesArgument(all));
+    return launch(options_.launcher, plan.ranks,
+                  placesOf(hostsOfRanks(all), plan.ranks), words);
   }
 
   nlohmann::ordered_json restart(const ChosenPlan &plan) const {
@@ -289,6 +317,10 @@ private:
                                     {"restarts", now_.restarts}};
     if (plan.plannedSeconds > 0)
       entry["planned_seconds"] = plan.plannedSeconds;
+    for (const LeftOutDevice &device : plan.leftOut)
+      entry["left_out"].push_back({{"device", device.number},
+                                   {"host", device.host},
+                                   {"rate", device.rate}});
     if (now_.takeOvers > 0)
       entry["agent"] = hostName();
     return entry;
@@ -299,14 +331,21 @@ private:
     if (why_.empty())
       return;
     note(fmt::format(
-        "{}; {} \"{}\" on {} rank{}{} (restart {} of {})", why_,
+        "{}; {} \"{}\" on {} rank{}{}{}", why_,
         run_.copies ? "starts again with"
                     : fmt::format("goes on after step {} with", from.step),
-        plan.path, plan.ranks, plan.ranks == 1 ? "" : "s",
-        now_.lost.empty()
-            ? ""
-            : fmt::format(", without {}", fmt::join(now_.lost, ", ")),
-        now_.restarts, options_.restarts));
+        plan.path, plan.ranks, plan.ranks == 1 ? "" : "s", withoutText(plan),
+        now_.restarts == 0 ? "" // it was not lost so far
+                           : fmt::format(" (restart {} of {})", now_.restarts,
+                                         options_.restarts)));
+  }
+
+  std::string withoutText(const ChosenPlan &plan) const {
+    std::vector<std::string> names(now_.lost.begin(), now_.lost.end());
+    for (const LeftOutDevice &device : plan.leftOut)
+      names.push_back(nameOf(device));
+    return names.empty() ? ""
+                         : fmt::format(", without {}", fmt::join(names, ", "));
   }
 
   // ----------------------------------------------------------------- watching
@@ -329,6 +368,8 @@ private:
     auto beat = Clock::now();
     std::string cause;
     LostHosts hosts(options_.launcher, now_.lost, options_.lookSeconds);
+    LeftOutLooks devices(options_.launcher, program_, options_.lookSeconds);
+    back_.clear();
     if (plans_ && now_.lost.empty())
       plans_->stop();
     while (!child.ended()) {
@@ -357,9 +398,9 @@ private:
         cause = fmt::format("no step for {:.0f} seconds", most);
         child.signal(SIGKILL);
       }
-      if (ends || now_.lost.empty())
+      if (ends || (now_.lost.empty() && now_.leftOut.empty() && back_.empty()))
         continue;
-      if (hosts.look()) {
+      if (hosts.look() || lookAtLeftOut(devices, hosts.lost())) {
         settled_ = false;
         isNew_ = true;
       }
@@ -373,7 +414,39 @@ private:
       return std::nullopt;
     }
     learnRates(plan);
+    if (asksForAnother(*child.ended(), ends, plan))
+      return std::nullopt;
     return after(*child.ended(), ends, cause, from);
+  }
+
+  // Whether a device is normal again that has no rank.
+  bool lookAtLeftOut(LeftOutLooks &devices, const Names &lost) {
+    const auto back =
+        devices.look(now_.leftOut, lost, [this] { return logged(); });
+    for (const LeftOutDevice &device : back) {
+      note(fmt::format("{} is no longer slow", nameOf(device)));
+      plans_->recovered(device);
+      back_.push_back(nameOf(device));
+    }
+    return !back.empty();
+  }
+
+  // Whether the run ended to be started again with the plan that its log
+  // names. Without that it is lost.
+  bool asksForAnother(int status, bool ends, const ChosenPlan &plan) {
+    if (ends || !WIFEXITED(status) || WEXITSTATUS(status) != kStartAgain ||
+        !plans_)
+      return false;
+    const std::optional<LogEnd> log = endOfLog(run_.log);
+    if (!log || !log->asked.is_object() ||
+        !(why_.empty() ? log->restart.is_null() : log->isOf(restart(plan))))
+      return false;
+    asked_ = log->asked.value("to", std::string());
+    why_ = fmt::format("slow devices: {}; {}",
+                       log->asked.value("rates", std::string()),
+                       log->asked.value("why", std::string()));
+    now_.furthest = std::max(now_.furthest, log->step);
+    return !asked_.empty();
   }
 
   // Why this agent may not go on with the run; empty: it may.
@@ -419,6 +492,7 @@ private:
     Names back;
     std::set_difference(now_.lost.begin(), now_.lost.end(), lost.begin(),
                         lost.end(), std::inserter(back, back.end()));
+    back.insert(back_.begin(), back_.end());
     if (back.empty())
       return judge(plan, *other);
     settled_ = other->seconds >= plan.seconds;
@@ -478,7 +552,7 @@ private:
     static const std::set<int> final{0, 2, 70, 126, 127};
     const bool isFinal = WIFEXITED(status) && final.count(code);
     if (ends || (isFinal && cause.empty()))
-      return code;
+      return code == kStartAgain ? 1 : code; // it was told to end besides
     if (cause.empty())
       cause = describeEnd(status);
     const int64_t reached =
@@ -574,7 +648,10 @@ private:
   std::vector<Host> hosts_;
   std::optional<AgentPlans> plans_; // with hosts
   AgentSituation now_;
-  std::string why_;        // the next run is started
+  std::string why_;   // the next run is started
+  std::string asked_; // with this plan, since the last run asked for it
+  // Devices that were left out of the run that is under way, and are normal.
+  std::vector<std::string> back_;
   int64_t start_ = 0;      // number of the start that comes, or came last
   bool isClaimed_ = false; // start_ is still to come
   bool isDeposed_ = false; // another agent leads, or may

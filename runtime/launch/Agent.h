@@ -10,6 +10,10 @@
 //                     │                       └─ a faster one was made,
 //                     └─ or a host answers again: save, end, the same way
 //
+//   run asks for a plan without a device ─► run, on the devices of that plan
+//   (kStartAgain)      │
+//                      └─ the device is normal again (LeftOut.h): save, end
+//
 // What a run is started with is its own command line, but for the plan, --load
 // and --steps, so a run under an agent is one that a user could have started.
 // Of copies it is told besides whose they are.
@@ -24,6 +28,9 @@
 namespace merak::runtime {
 
 inline constexpr double kLeastAgentSeconds = 2;
+// With this exit code a run asks to be started again with another plan, which
+// its log names: its state is safe (Replan.h).
+inline constexpr int kStartAgain = 75;
 
 struct AgentOptions {
   int64_t restarts = 0;      // at most; 0: no agent
@@ -36,6 +43,7 @@ struct AgentOptions {
   double agentSeconds = 5; // without a sign of life of an agent: silent
   std::string standby;     // HOST:PORT,...: this one stands by (Standby.h)
   std::string grant;       // instead of a run: StartVote.h
+  std::string probe;       // instead of a run: LeftOut.h
 };
 
 // What an agent has to know of the run's options.

@@ -17,14 +17,17 @@ namespace merak::runtime {
 constexpr double kPassSeconds = 600;
 
 std::string passCopies(const CopyAgent &agent, const CopyRun &run,
-                       const std::vector<Host> &left, int64_t ranks,
-                       int64_t diskStep) {
-  const std::vector<Host> targets = *parseHosts(placesOf(left, ranks));
+                       const std::vector<Host> &left,
+                       const std::vector<Host> &targets, int64_t diskStep) {
   if (targets.size() >= left.size())
     return {};
   std::string places;
-  for (const Host &host : left) // targets come first in it
-    places += fmt::format("{}{}:1", places.empty() ? "" : ",", host.name);
+  const auto add = [&](const std::vector<Host> &hosts) {
+    for (const Host &host : hosts)
+      places += fmt::format("{}{}:1", places.empty() ? "" : ",", host.name);
+  };
+  add(targets); // who comes first in it
+  add(without(left, namesOf(targets)));
   auto child = ChildProcess::start(launch(
       agent.launcher, int64_t(left.size()), places,
       {agent.program, passArgument(run, int64_t(targets.size()), diskStep),

@@ -14,13 +14,13 @@ struct CopyAgent {
   int64_t ranks = 0;    // of a run, where there are no hosts
 };
 
-// Before a run starts on the first of the hosts, so many ranks: hosts that it
-// has no place on may have copies that the others need, and these go there.
+// Before a run starts on some of the hosts that are left, the targets: others
+// may have copies that these need, and these go there.
 // `diskStep`: of the checkpoint that there is besides, -1: none. For the user,
 // if it went wrong; empty otherwise.
 std::string passCopies(const CopyAgent &agent, const CopyRun &run,
-                       const std::vector<Host> &left, int64_t ranks,
-                       int64_t diskStep);
+                       const std::vector<Host> &left,
+                       const std::vector<Host> &targets, int64_t diskStep);
 
 // Of a run that is over, on all hosts. For the user, as above.
 std::string removeCopies(const CopyAgent &agent, const std::string &id,

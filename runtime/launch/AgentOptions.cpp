@@ -32,7 +32,9 @@ void addAgentOptions(CLI::App &app, AgentOptions &options) {
                  "stand by for the run whose agent is at HOST:PORT (--standbys "
                  "of it; several after commas are tried in turn), and go on "
                  "with it if that agent is lost; takes no other option");
-  app.add_option("--grant", options.grant)->group(""); // an agent asks a host
+  // An agent asks a host.
+  app.add_option("--grant", options.grant)->group("");
+  app.add_option("--probe", options.probe)->group("");
 }
 
 std::string usageProblem(const AgentOptions &options, const AgentRun &run) {

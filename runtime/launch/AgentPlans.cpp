@@ -10,6 +10,7 @@
 #include <bit>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 namespace merak::runtime {
 
@@ -27,36 +28,26 @@ static std::string ranksOf(int64_t count) {
   return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
 }
 
-// Ranks are in the first places, whichever devices the plan is for. That is
-// the same unless it is for rates and leaves a device out.
-static bool isMisplaced(const PooledPlan &plan) {
-  if (elastic::str(plan.planned) == "none")
-    return false;
-  const std::vector<int> devices = devicesOf(plan.plan.file);
-  for (size_t rank = 0; rank < devices.size(); ++rank)
-    if (devices[rank] != int(rank))
-      return true;
-  return false;
+// Of so many places, those of a plan's ranks. Where it names others, and is not
+// for slow devices, any will do.
+static std::vector<int> placesOf(const PooledPlan &plan, size_t places) {
+  std::vector<int> devices = devicesOf(plan.plan.file); // in order
+  if (size_t(devices.back()) >= places && devices.size() <= places &&
+      elastic::str(plan.planned) == "none")
+    std::iota(devices.begin(), devices.end(), 0);
+  return devices;
 }
-
-// Of the places that are left, which of all hosts they are.
-static std::vector<size_t> placesLeft(const std::vector<Host> &hosts,
-                                      const std::set<std::string> &lost) {
-  std::vector<size_t> places;
-  size_t place = 0;
-  for (const Host &host : hosts)
-    for (int64_t slot = 0; slot < host.slots; ++slot, ++place)
-      if (!lost.count(host.name))
-        places.push_back(place);
-  return places;
+static bool hasPlaces(const PooledPlan &plan, size_t places) {
+  return size_t(placesOf(plan, places).back()) < places;
 }
 
 void AgentPlans::measured(const Lost &lost, const std::vector<double> &rates) {
-  const std::vector<size_t> places = placesLeft(hosts_, lost);
+  const std::vector<Place> places = placesLeft(hosts_, lost);
   elastic::Situation now = rates_;
   for (size_t device = 0; device < std::min(rates.size(), places.size());
        ++device)
-    now[places[device]] = rates[device];
+    if (!unused_.count(places[device].number))
+      now[size_t(places[device].number)] = rates[device];
   if (elastic::differ(now, rates_)) {
     rates_ = std::move(now);
     wishes_.clear();
@@ -65,33 +56,97 @@ void AgentPlans::measured(const Lost &lost, const std::vector<double> &rates) {
 
 elastic::Situation AgentPlans::ratesLeft(const Lost &lost) const {
   elastic::Situation rates;
-  for (size_t place : placesLeft(hosts_, lost))
-    rates.push_back(rates_[place]);
+  for (const Place &place : placesLeft(hosts_, lost))
+    rates.push_back(rates_[size_t(place.number)]);
   return rates;
 }
 
-Result<ChosenPlan> AgentPlans::choose(const Lost &lost) const {
-  const elastic::Situation rates = ratesLeft(lost);
-  const auto slots = int64_t(rates.size());
-  const PooledPlan &first = pool_.plans().front();
+std::vector<LeftOutDevice> AgentPlans::leftOut(const PooledPlan &plan,
+                                               const Lost &lost) const {
+  std::vector<Place> places = placesLeft(hosts_, lost);
+  placeRanks(places, placesOf(plan, places.size()));
+  std::vector<LeftOutDevice> out;
+  for (const Place &place : places)
+    if (const double rate = rates_[size_t(place.number)];
+        place.rank < 0 && rate > 1)
+      out.push_back({place.number, place.local, place.host, rate, 0, 0});
+  return out;
+}
+
+// With all hosts a plan that was made for fewer is not asked for, unless it is
+// one without a device that is slow.
+bool AgentPlans::isForAll(const PooledPlan &plan) const {
   const PlanSource &source = pool_.source();
+  return source.folder != source.made || &plan == &pool_.plans().front() ||
+         !leftOut(plan, {}).empty();
+}
+
+Result<ChosenPlan> AgentPlans::chosen(const PooledPlan &plan,
+                                      const Lost &lost) const {
+  const elastic::Situation all = ratesLeft(lost);
+  const std::vector<int> devices = placesOf(plan, all.size());
+  std::vector<double> rates;
+  for (int device : devices)
+    rates.push_back(all[size_t(device)]);
+  auto seconds = pool_.prices().stepSeconds(plan.plan, rates);
+  if (!seconds)
+    return seconds.status();
+  return ChosenPlan{plan.path, plan.plan.file.ranks_size(), *seconds, 0,
+                    devices,   leftOut(plan, lost)};
+}
+
+Result<ChosenPlan> AgentPlans::take(const std::string &path, const Lost &lost) {
+  MERAK_RETURN_IF_ERROR(pool_.add(path));
+  for (const PooledPlan &plan : pool_.plans())
+    if (plan.path == path && hasPlaces(plan, ratesLeft(lost).size()))
+      return chosen(plan, lost);
+  return Status::error(
+      fmt::format("\"{}\" names devices that the hosts do not have", path));
+}
+
+void AgentPlans::started(const ChosenPlan &plan, const Lost &lost) {
+  seconds_.erase(plan.path);
+  std::vector<Place> places = placesLeft(hosts_, lost);
+  placeRanks(places, plan.devices);
+  unused_.clear();
+  out_.clear();
+  recovered_ = false;
+  for (const Place &place : places)
+    if (place.rank < 0)
+      unused_.insert(place.number);
+  for (const LeftOutDevice &device : plan.leftOut)
+    out_.insert(device.number);
+}
+
+void AgentPlans::inherit(const std::string &plan, const Lost &lost) {
+  // Without that plan there are others.
+  if (const auto found = take(plan, lost))
+    started(*found, lost);
+}
+
+void AgentPlans::recovered(const LeftOutDevice &device) {
+  rates_[size_t(device.number)] = 1;
+  out_.erase(device.number);
+  recovered_ = true;
+  wishes_.clear();
+}
+
+Result<ChosenPlan> AgentPlans::choose(const Lost &lost) const {
+  const size_t slots = ratesLeft(lost).size();
+  const PooledPlan &first = pool_.plans().front();
   std::optional<ChosenPlan> best;
   for (const PooledPlan &plan : pool_.plans()) {
-    const int64_t ranks = plan.plan.file.ranks_size();
-    // With all hosts a plan that was made for fewer is not asked for.
-    if (ranks > slots || (isMisplaced(plan) && &plan != &first) ||
-        (lost.empty() && source.folder == source.made && &plan != &first))
+    if (!hasPlaces(plan, slots) || (lost.empty() && !isForAll(plan)))
       continue;
-    auto seconds = pool_.prices().stepSeconds(
-        plan.plan, {rates.begin(), rates.begin() + ranks});
-    if (!seconds)
-      return seconds.status();
-    if (!best || *seconds < best->seconds)
-      best = {plan.path, ranks, *seconds, 0};
+    auto one = chosen(plan, lost);
+    if (!one)
+      return one.status();
+    if (!best || one->seconds < best->seconds)
+      best = std::move(*one);
   }
   if (!best)
     return Status::error(fmt::format("no plan has a place on {}: \"{}\" has {}",
-                                     ranksOf(slots), first.path,
+                                     ranksOf(int64_t(slots)), first.path,
                                      first.plan.file.ranks_size()));
   if (const auto made = seconds_.find(best->path); made != seconds_.end())
     best->plannedSeconds = made->second;
@@ -146,7 +201,10 @@ const AgentPlans::Wish &AgentPlans::wishFor(const Lost &lost) {
 }
 
 bool AgentPlans::lacks(const Lost &lost) {
-  if (lost.empty() || pool_.source().compiler.empty())
+  // With all hosts there is the first plan, and what runs ask for. When one of
+  // several devices that are left out is normal, no run knows of it.
+  const bool isForOthers = recovered_ && !out_.empty();
+  if ((lost.empty() && !isForOthers) || pool_.source().compiler.empty())
     return false;
   const Wish &wish = wishFor(lost);
   // One for about the same rates will do.
@@ -155,12 +213,12 @@ bool AgentPlans::lacks(const Lost &lost) {
     planned.resize(wish.devices.size(), 1);
     const bool isForThese = plan.path == wish.base + ".plan" ||
                             plan.path.starts_with(wish.base + "-rates-");
-    return !isMisplaced(plan) &&
-           (plan.path == wish.path ||
-            (isForThese && !elastic::differ(planned, wish.devices)));
+    return plan.path == wish.path || ((isForThese || lost.empty()) &&
+                                      !elastic::differ(planned, wish.devices));
   };
   const auto &plans = pool_.plans();
-  return !wish.devices.empty() && wish.devices.size() < pool_.devices() &&
+  return !wish.devices.empty() &&
+         (wish.devices.size() < pool_.devices() || isForOthers) &&
          !inVain_.count(wish.path) &&
          std::none_of(plans.begin(), plans.end(), isFor);
 }
@@ -188,13 +246,6 @@ void AgentPlans::make(Making &making) const {
   const bool isHealthy = elastic::str(wish.devices) == "none";
   if (!pool_.has(wish.path))
     making.status = makeOne(wish, making.stop);
-  if (making.status.ok() && !isHealthy)
-    if (auto plan = loadPlan(wish.path);
-        plan && isMisplaced({"", std::move(*plan), wish.devices}))
-      making.status = Status::error(
-          fmt::format("\"{}\" leaves slow devices out, which ranks that are "
-                      "processes cannot",
-                      wish.path));
   Wish healthy = wish;
   healthy.devices.assign(wish.devices.size(), 1);
   healthy.path = wish.base + ".plan";

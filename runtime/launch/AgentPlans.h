@@ -7,13 +7,14 @@
 //                        yes ─► the run starts, one is made beside it ─► judged
 //
 // It is for their number of devices, at the rates that the last run measured
-// of them; one that would leave a slow device out, which ranks that are
-// processes cannot, is made for healthy ones. If the first plan is for a
-// cluster file whose first nodes have as many devices as the hosts, in their
-// order, it is for that cluster without the nodes of hosts that are lost.
+// of them, and may leave slow ones out: ranks are started on those that it
+// names. If the first plan is for a cluster file whose first nodes have as many
+// devices as the hosts, in their order, it is for that cluster without the
+// nodes of hosts that are lost.
 #pragma once
 
-#include "runtime/launch/Hosts.h"
+#include "runtime/launch/LeftOut.h"
+#include "runtime/launch/Places.h"
 #include "runtime/launch/PlanPool.h"
 
 #include <map>
@@ -27,6 +28,10 @@ struct ChosenPlan {
   int64_t ranks = 0;
   double seconds = 0;        // of a step, predicted; 0: not compared
   double plannedSeconds = 0; // that it took to make; 0: it was there
+  // Of its ranks, among those of the hosts that are left.
+  std::vector<int> devices;
+  // That have no rank since they are slow.
+  std::vector<LeftOutDevice> leftOut;
 };
 
 class AgentPlans {
@@ -38,7 +43,8 @@ public:
   std::vector<std::string> readFolder() { return pool_.readFolder(); }
 
   // Rates of devices (1: normal, else how many times as long it takes), which a
-  // run on the hosts that were left without `lost` has measured.
+  // run on the hosts that were left without `lost` has measured. Of those that
+  // its plan had left out it knows nothing new.
   void measured(const Lost &lost, const std::vector<double> &rates);
   // Of the devices of all hosts, as the agent before this one had it.
   const std::vector<double> &rates() const { return rates_; }
@@ -48,6 +54,8 @@ public:
   }
   // The fastest that has a place on the hosts that are left.
   Result<ChosenPlan> choose(const Lost &lost) const;
+  // That which a run asked to be started again with.
+  Result<ChosenPlan> take(const std::string &path, const Lost &lost);
   // Whether one is to be made for the hosts that are left: there is none for
   // exactly these, and none was tried in vain.
   bool lacks(const Lost &lost);
@@ -57,8 +65,12 @@ public:
   // What came of it; nothing while it lasts.
   std::optional<Status> made();
   void stop() { making_.reset(); }
-  // A run was started with it.
-  void started(const ChosenPlan &plan) { seconds_.erase(plan.path); }
+  // A run was started with it, on the hosts that are left without `lost`.
+  void started(const ChosenPlan &plan, const Lost &lost);
+  // The same of the agent before this one, whose run is over.
+  void inherit(const std::string &plan, const Lost &lost);
+  // A device that was left out is normal again.
+  void recovered(const LeftOutDevice &device);
 
 private:
   struct Wish {
@@ -78,6 +90,11 @@ private:
   };
   const Wish &wishFor(const Lost &lost);
   elastic::Situation ratesLeft(const Lost &lost) const;
+  Result<ChosenPlan> chosen(const PooledPlan &plan, const Lost &lost) const;
+  std::vector<LeftOutDevice> leftOut(const PooledPlan &plan,
+                                     const Lost &lost) const;
+  // One for all hosts that this agent may come to by itself.
+  bool isForAll(const PooledPlan &plan) const;
   void make(Making &making) const;
   Status makeOne(const Wish &wish, const std::atomic<bool> &stop) const;
   Status compile(const Wish &wish, const std::atomic<bool> &stop) const;
@@ -88,6 +105,10 @@ private:
   std::map<Lost, Wish> wishes_;
   std::map<std::string, double> seconds_; // of plans that nobody has yet
   std::set<std::string> inVain_;          // plans
+  // Of all devices, of the run that is under way: those without a rank, and of
+  // these those that are slow.
+  std::set<int> unused_, out_;
+  bool recovered_ = false; // one of them is normal since the run was started
   std::unique_ptr<Making> making_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 using Json = nlohmann::json;
 
 // Goes up when a member comes, goes or means something else.
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 // Each member once, for both directions: `each(name, member)`.
 template <typename Task, typename Each>
@@ -55,6 +55,7 @@ void membersOfSituation(Situation &situation, const Each &each) {
   each("furthest", situation.furthest);
   each("in_vain", situation.inVain);
   each("rates", situation.rates);
+  each("left_out", situation.leftOut);
   each("restart", situation.restart);
   each("saver", situation.saver);
 }
@@ -64,6 +65,13 @@ Json toJson(const AgentPosition &position) {
 }
 Json toJson(const std::optional<AgentPosition> &position) {
   return position ? toJson(*position) : Json();
+}
+Json toJson(const std::vector<LeftOutDevice> &devices) {
+  Json json = Json::array();
+  for (const LeftOutDevice &device : devices)
+    json.push_back({device.number, device.local, device.host, device.rate,
+                    device.seconds});
+  return json;
 }
 template <typename T> Json toJson(const T &value) { return value; }
 
@@ -75,6 +83,13 @@ void read(const Json &json, std::optional<AgentPosition> &position) {
   position.reset();
   if (!json.is_null())
     read(json, position.emplace());
+}
+void read(const Json &json, std::vector<LeftOutDevice> &devices) {
+  devices.clear();
+  for (const Json &each : json)
+    devices.push_back({each.at(0).get<int>(), each.at(1).get<int>(),
+                       each.at(2).get<std::string>(), each.at(3).get<double>(),
+                       each.at(4).get<double>(), 0});
 }
 template <typename T> void read(const Json &json, T &value) {
   json.get_to(value);

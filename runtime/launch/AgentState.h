@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/launch/Agent.h"
+#include "runtime/launch/LeftOut.h"
 
 #include <map>
 #include <optional>
@@ -41,6 +42,8 @@ struct AgentSituation {
   int64_t furthest = 0; // step that any run did
   int inVain = 0;
   std::vector<double> rates; // of all devices; empty: not measured
+  // By the plan of the run that is under way.
+  std::vector<LeftOutDevice> leftOut;
   // The entry of the log for the start that is under way; empty: the first.
   std::string restart;
   // Whose folder --save is by now, as its lock says; empty: nobody's.

@@ -80,8 +80,7 @@ static void replace(std::string &word, const std::string &what,
     word.replace(at, what.size(), with);
 }
 
-// As a shell reads it back as one word.
-static std::string quoted(std::string word) {
+std::string quoted(std::string word) {
   replace(word, "'", "'\\''");
   return "'" + word + "'";
 }

@@ -27,6 +27,8 @@ std::set<std::string> namesOf(const std::vector<Host> &hosts);
 std::vector<Host> without(const std::vector<Host> &hosts,
                           const std::set<std::string> &lost);
 
+// As a shell reads it back as one word.
+std::string quoted(std::string word);
 // A launcher's command, as a shell reads it, in which {ranks} and {hosts} are
 // replaced, with `command` behind it.
 std::vector<std::string> launch(const std::string &launcher, int64_t ranks,

@@ -29,12 +29,20 @@ double IdleProbe::fastest(int tries) {
   return best;
 }
 
-double IdleProbe::rate(int device, int64_t step) {
-  double rate = fastest(kTries) / normal_;
+double IdleProbe::slowness(int device, int64_t step) const {
+  double factor = 1;
   for (const SlowRequest &slow : slow_)
     if (slow.device == device && step > slow.from && step <= slow.to)
-      rate *= slow.factor;
-  return std::max(1.0, rate);
+      factor *= slow.factor;
+  return factor;
+}
+
+double IdleProbe::rate(int device, int64_t step) {
+  return std::max(1.0, fastest(kTries) / normal_ * slowness(device, step));
+}
+
+double IdleProbe::seconds(int device, int64_t step) {
+  return std::min(normal_, fastest(kFirstTries)) * slowness(device, step);
 }
 
 } // namespace merak::runtime

@@ -15,8 +15,11 @@ public:
 
   // How many times as long as at first; after a step (from 1).
   double rate(int device, int64_t step);
+  // How many seconds the computation takes by now.
+  double seconds(int device, int64_t step);
 
 private:
+  double slowness(int device, int64_t step) const;
   double fastest(int tries);
 
   std::vector<SlowRequest> slow_;

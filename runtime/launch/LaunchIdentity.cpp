@@ -233,6 +233,7 @@ Result<LaunchIdentity> launchIdentity(const EnvironmentReader &environment) {
     return reader.problems;
   if (identity.localRank >= identity.localSize)
     identity.localSize = identity.localRank + 1;
+  identity.localDevice = identity.localRank;
   return identity;
 }
 

@@ -24,6 +24,9 @@ struct LaunchIdentity {
   int rank = 0, size = 1;
   int localRank = 0; // among the processes of this host
   int localSize = 1; // processes of this host
+  // Which of this host's devices it has: that of its number, or as whoever
+  // started it says (Places.h).
+  int localDevice = 0;
   // Where rank 0 listens. With Mpirun empty and 0 unless the user set them:
   // MPI itself can tell.
   std::string masterAddress;

@@ -3,10 +3,12 @@
 #include "runtime/launch/Rates.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
 
 namespace merak::runtime {
 
@@ -21,6 +23,8 @@ constexpr double kAlmost = 1.05;
 // A switch, as long as none was seen: memory of a host copies some GB a second,
 // and what else there is to do takes a part of a second.
 constexpr double kBytesPerSecond = 1e9, kSwitchSeconds = 0.1;
+// To end all processes and have a launcher begin to start others.
+constexpr double kEndSeconds = 1;
 
 static double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -58,22 +62,69 @@ void Replanner::think(const Session &session) {
   done_ = true;
 }
 
+// Seconds of a step; 0 with a problem.
+static double simulate(const PlanPool &pool, const PooledPlan &plan,
+                       const elastic::Situation &situation, Status &problems) {
+  auto seconds = pool.prices().stepSeconds(
+      plan.plan, ratesOfRanks(plan.plan.file, situation));
+  problems.merge(seconds.status());
+  return seconds ? *seconds : 0;
+}
+
+// A device that is slower by less still helps; so does the plan that has it.
+static bool leavesOutSevere(const std::vector<int> &now,
+                            const std::vector<int> &then,
+                            const elastic::Situation &situation) {
+  return std::any_of(now.begin(), now.end(), [&](int device) {
+    return !std::binary_search(then.begin(), then.end(), device) &&
+           situation[size_t(device)] >= rates::Thresholds().severe;
+  });
+}
+
+// The fastest without some device that is severely slow, on devices that the
+// agent has.
+void Replanner::chooseAway(const Session &session, Status &problems) {
+  Thought &thought = *thought_;
+  const std::vector<int> devices = devicesOf(session.plan().file);
+  Away away;
+  for (const PooledPlan &plan : pool_.plans()) {
+    const std::vector<int> others = devicesOf(plan.plan.file);
+    if (size_t(others.back()) >= options_.places ||
+        !leavesOutSevere(devices, others, thought.situation))
+      continue;
+    const double seconds = simulate(pool_, plan, thought.situation, problems);
+    if (seconds > 0 && (!away.to || seconds < away.choice.simulated))
+      away = {&plan, {seconds, 0, 0}};
+  }
+  if (!away.to)
+    return;
+  // All of the state is written and read again.
+  auto moves =
+      migration::planMigration(session.plan(), away.to->plan,
+                               {{devices, devicesOf(away.to->plan.file),
+                                 std::vector<int>(pool_.devices())}});
+  if (!moves) {
+    problems.merge(Status(moves.status()).withContext(away.to->path));
+    return;
+  }
+  const migration::DeviceBytes total = moves->total();
+  away.choice.movedBytes = total.kept + total.copied + total.sent;
+  away.choice.stallSeconds = startSeconds_ + kEndSeconds +
+                             double(away.choice.movedBytes) / kBytesPerSecond;
+  thought.away = std::move(away);
+}
+
 Status Replanner::choose(const Session &session) {
   Thought &thought = *thought_;
   Status problems;
   auto simulated = [&](const PooledPlan &plan) {
-    auto seconds = pool_.prices().stepSeconds(
-        plan.plan, ratesOfRanks(plan.plan.file, thought.situation));
-    problems.merge(seconds.status());
-    return seconds ? *seconds : 0;
+    return simulate(pool_, plan, thought.situation, problems);
   };
   thought.running.simulated = simulated(*now_);
   std::vector<std::pair<double, const PooledPlan *>> others;
-  // A process is the device of its number.
+  // A process stays on its device.
   const auto fits = [&](const planpb::PlanFile &plan) {
-    const size_t ranks = size_t(session.plan().file.ranks_size());
-    return make_ || (size_t(plan.ranks_size()) == ranks &&
-                     size_t(devicesOf(plan).back()) + 1 == ranks);
+    return make_ || devicesOf(plan) == devicesOf(session.plan().file);
   };
   for (const PooledPlan &plan : pool_.plans())
     if (&plan != now_ && fits(plan.plan.file))
@@ -106,6 +157,8 @@ Status Replanner::choose(const Session &session) {
     plans.push_back(plan);
     migrations.push_back(std::move(*moves));
   }
+  if (!make_ && options_.places > 0 && startSeconds_ > 0)
+    chooseAway(session, problems);
   thought.verdict = elastic::judge(thought.running, choices);
   if (thought.verdict.best < 0)
     return problems;
@@ -196,6 +249,8 @@ void Replanner::decide(const StepResult &step, int64_t stepsLeft,
   watch_.answer(thought.situation);
   thought.running.measured = stepSeconds();
   thought.running.stepsLeft = stepsLeft;
+  if (goesAway())
+    return; // all processes end
   std::vector<elastic::Choice> choices;
   if (thought.to)
     choices.push_back(thought.choice);
@@ -218,9 +273,48 @@ void Replanner::decide(const StepResult &step, int64_t stepsLeft,
   thought_.reset();
 }
 
+// A plan on other devices is better than all on those that have ranks.
+bool Replanner::goesAway() {
+  Thought &thought = *thought_;
+  if (!thought.away || options_.mode != "auto")
+    return false;
+  std::vector<elastic::Choice> here;
+  if (thought.to)
+    here.push_back(thought.choice);
+  elastic::Verdict verdict =
+      elastic::judgeRestart(thought.running, here, {thought.away->choice});
+  if (verdict.choice < 0)
+    return false;
+  thought.verdict = std::move(verdict);
+  thought.to = thought.away->to;
+  thought.choice = thought.away->choice;
+  thought.restarts = true;
+  return true;
+}
+
 std::string Replanner::announced() const {
-  return thought_ && done_ && !thread_.joinable() && !make_ ? thought_->to->path
-                                                            : "";
+  if (!thought_ || !done_ || thread_.joinable() || make_)
+    return "";
+  return (thought_->restarts ? kRestart : "") + thought_->to->path;
+}
+
+void Replanner::restarts(const StepResult &step, ReplanNews &news) {
+  const Thought &thought = *thought_;
+  tell(step, "restart", news);
+  nlohmann::ordered_json &entry = news.entries.back()["replan"];
+  entry.erase("kept_bytes");
+  entry["devices"] = devicesOf(thought.to->plan.file);
+  const std::vector<int> now = devicesOf(thought.from->plan.file),
+                         then = devicesOf(thought.to->plan.file);
+  std::vector<int> out;
+  std::set_difference(now.begin(), now.end(), then.begin(), then.end(),
+                      std::back_inserter(out));
+  entry["left_out"] = out;
+  news.notes.push_back(fmt::format(
+      "step {}: slow devices: {}; is to be started again with \"{}\", without "
+      "device{} {}: {}",
+      step.step, elastic::str(thought.situation), leafOf(thought.to->path),
+      out.size() == 1 ? "" : "s", fmt::join(out, ", "), thought.verdict.why));
 }
 
 void Replanner::kept(const StepResult &step, const Status &why,

@@ -219,6 +219,8 @@ Status RunCopies::last(Session &session) {
   return copies_->now(session.state());
 }
 
+int64_t RunCopies::newest() const { return copies_ ? copies_->made().step : 0; }
+
 std::vector<std::string> RunCopies::news() {
   std::vector<std::string> news = std::exchange(notes_, {});
   if (copies_)

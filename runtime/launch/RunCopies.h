@@ -62,6 +62,7 @@ public:
   Status after(int64_t step, Session &session);
   // Of a run that ends early, where nothing else keeps its state.
   Status last(Session &session);
+  int64_t newest() const; // step of the newest copy; 0: none
   std::vector<std::string> news();
   // What the log does not say yet: the step of the newest copy and how many
   // were left out; at first who keeps how many bytes, and where. Null: nothing.

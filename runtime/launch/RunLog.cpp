@@ -166,9 +166,13 @@ std::optional<LogEnd> endOfLog(const std::string &path) {
     end->step = json["step"].get<int64_t>();
     if (json.contains("restart")) {
       end->restart = json["restart"];
+      end->asked = nullptr;
       end->seconds = 0;
       end->rates.clear();
     }
+    if (json.contains("replan") && json["replan"].is_object() &&
+        json["replan"].value("what", std::string()) == "restart")
+      end->asked = json["replan"];
     if (json.contains("rates") && json["rates"].is_array())
       end->rates = ratesOf(json);
     if (json.contains("restart") || json.contains("replan"))

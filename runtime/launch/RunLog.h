@@ -47,8 +47,10 @@ struct LogEnd {
   int64_t step = 0; // of the last whole line
   // Since it was started the last time.
   nlohmann::ordered_json restart; // null: the first time
-  double seconds = 0;             // of all steps
-  std::vector<double> last;       // of the last ones, under one plan
+  // The plan that it asks to be started again with (Replan.h); null: none.
+  nlohmann::ordered_json asked;
+  double seconds = 0;       // of all steps
+  std::vector<double> last; // of the last ones, under one plan
   // By device, as measured the last time: 1 for normal ones, else how many
   // times as long it takes; empty: not measured.
   std::vector<double> rates;

@@ -2,6 +2,7 @@
 
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/Output.h"
+#include "runtime/core/SecondsSince.h"
 #include "runtime/data/Npy.h"
 #include "runtime/launch/AgentLead.h"
 #include "runtime/launch/ChildProcess.h"
@@ -255,6 +256,8 @@ public:
       if (!turn->step)
         break;
       MERAK_RETURN_IF_ERROR(step(*log, i));
+      if (again_)
+        break;
     }
     MERAK_RETURN_IF_ERROR(learnLast());
     if (badStep_ > 0)
@@ -288,6 +291,9 @@ public:
                 : "");
   }
 
+  // Whether it ended to be started again with another plan.
+  bool again() const { return again_; }
+
 private:
   // After the last step no other one tells what rank 0's process knows of it.
   Status learnLast() {
@@ -314,7 +320,7 @@ private:
       tellNote(line, leads_);
   }
   Status endCopies() {
-    if (session_->stepsDone() < last_ && !saves())
+    if (session_->stepsDone() < last_ && !saves() && !again_)
       MERAK_RETURN_IF_ERROR(copies_->last(*session_));
     const std::string summary = copies_->summary();
     tellNews();
@@ -344,6 +350,8 @@ private:
       MERAK_RETURN_IF_ERROR(
           log.add(*step, copies_ ? copies_->logEntry() : nullptr));
     beat(options_.beat, step->step == last_);
+    if (i == 0 && replanner_)
+      replanner_->startTook(secondsSince(options_.begin));
     if (i == 0)
       tellNote(session_->communicationNote(), leads_);
     if (i == 1)
@@ -374,12 +382,16 @@ private:
   }
 
   void keepRates(const rates::Known &known) {
-    if (options_.replan.isOn() && !probe_)
+    // Of processes none is on a device that is left out: its agent looks there.
+    if (options_.replan.isOn() && !store_ && !probe_)
       probe_.emplace(options_.session.slow);
+    RateKeeper::IdleRate idle;
+    if (probe_)
+      idle = [this](int device, int64_t step) {
+        return probe_->rate(device, step);
+      };
     rates_.emplace(session_->plan(), costs_.expected, store_, known,
-                   [this](int device, int64_t step) {
-                     return probe_ ? probe_->rate(device, step) : 1;
-                   });
+                   std::move(idle));
   }
 
   // What the plan's ranks were slowed down by when it was compiled.
@@ -444,6 +456,8 @@ private:
                          kPatienceSeconds);
       if (!all)
         return all.status();
+      if (all->front().starts_with(Replanner::kRestart))
+        return endToStartAgain(step, log);
       if (!all->front().empty())
         MERAK_RETURN_IF_ERROR(switchTogether(all->front(), step, log, next));
     }
@@ -466,6 +480,25 @@ private:
     for (const auto &entry : news.entries)
       MERAK_RETURN_IF_ERROR(log.tell(entry.dump()));
     return {};
+  }
+
+  // All processes, once the state is safe: by a copy of this step, or by the
+  // checkpoint at the end of the run. Where there is no copy it is tried again
+  // after the next step.
+  Status endToStartAgain(const StepResult &step, RunLog &log) {
+    if (!saves() && copies_) {
+      MERAK_RETURN_IF_ERROR(copies_->last(*session_));
+      const Status copied = copies_->newest() == step.step
+                                ? Status()
+                                : Status::error("no copy of this step");
+      if (!agree(store_, "safe", copied).ok())
+        return {};
+    }
+    again_ = true;
+    ReplanNews news;
+    if (replanner_)
+      replanner_->restarts(step, news);
+    return tell(news, log);
   }
 
   // All processes: to a plan that all can read, else the old one stays. Nothing
@@ -529,11 +562,19 @@ private:
   int64_t before_, last_; // steps
   int64_t badStep_ = 0;   // that is not finite, and stops the run; 0: none
   std::string bad_;
+  bool again_ = false; // the run ends to be started again with another plan
+};
+
+// How a run ended that has no error, or which code stands for its error.
+struct RunEnd {
+  std::string early;  // why it ended before its last step, if it did
+  bool again = false; // to be started again with another plan
+  int failureCode = kFailed;
 };
 
 Status train(std::unique_ptr<Session> &session, const RunOptions &options,
              const Costs &costs, const BackendFactory &factory, World *world,
-             RunCopies *copies, std::string &early) {
+             RunCopies *copies, RunEnd &end) {
   if (!options.checkpoint.save.dir.empty()) {
     MERAK_RETURN_IF_ERROR(session->openSaves(saveOptions(options)));
     tellNote(session->saves()->note(), !world || world->leads());
@@ -541,15 +582,10 @@ Status train(std::unique_ptr<Session> &session, const RunOptions &options,
   Steps steps(session, options, costs, factory, world, copies);
   MERAK_RETURN_IF_ERROR(steps.run());
   Status problems = steps.finish();
-  early = steps.early();
+  end.early = steps.early();
+  end.again = steps.again();
   return problems;
 }
-
-// How a run ended that has no error, or which code stands for its error.
-struct RunEnd {
-  std::string early; // why it ended before its last step, if it did
-  int failureCode = kFailed;
-};
 
 Status run(RunOptions &options, const BackendFactory &factory,
            const ClusterLinks &clusterLinks, const Costs &costs, World *world,
@@ -589,8 +625,7 @@ Status run(RunOptions &options, const BackendFactory &factory,
       end.failureCode = 2;
     MERAK_RETURN_IF_ERROR(kept);
   }
-  return train(*session, options, costs, factory, world, copies.get(),
-               end.early);
+  return train(*session, options, costs, factory, world, copies.get(), end);
 }
 
 constexpr const char *kTool = "merak-run";
@@ -676,7 +711,7 @@ int runAsRank(RunOptions &options, const BackendFactory &factory,
               const ClusterLinks &clusterLinks, const Costs &costs,
               const WorldRegistry &worlds) {
   RunEnd end;
-  return asRank(
+  const int code = asRank(
       kTool, options.backend, worlds,
       [&](World &world, std::string &early) -> Status {
         if (!options.session.threads) {
@@ -689,7 +724,19 @@ int runAsRank(RunOptions &options, const BackendFactory &factory,
         early = end.early;
         return status;
       },
-      end.failureCode);
+      end.failureCode, localDevices(options.places));
+  return code == 0 && end.again ? kStartAgain : code;
+}
+
+// What a device that has no rank takes for a known computation (LeftOut.h).
+int probe(RunOptions &options) {
+  const auto request = parseProbe(options.agent.probe);
+  Status status = request.status();
+  status.merge(readEnvironment(options.session, options.agent));
+  if (status.ok())
+    status = printLine(probeLine(IdleProbe(options.session.slow)
+                                     .seconds(request->device, request->step)));
+  return exitCode(kTool, status);
 }
 
 } // namespace
@@ -715,6 +762,8 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   }
   if (!options.agent.grant.empty())
     return exitCode(kTool, grantStart(options.agent.grant));
+  if (!options.agent.probe.empty())
+    return probe(options);
   if (!options.agent.standby.empty())
     return standBy(app, options, prices);
   ElasticChoice elastic;
@@ -750,6 +799,7 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   if (Status status = readEnvironment(options.session, options.agent);
       !status.ok())
     return exitCode(kTool, status);
+  followDevices(options.session.slow, options.places);
   if (options.agent.restarts > 0) {
     if (const Status status = agent.copies ? checkCopiesBase() : Status();
         !status.ok()) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -75,6 +76,7 @@ void addRunOptions(CLI::App &app, RunOptions &options,
   app.add_option("--compiler", options.replan.compiler,
                  "with --replan and --hosts: the merakc that makes plans, or "
                  "off: none are made (default: the one beside this program)");
+  app.add_option("--places", options.placesText)->group(""); // of an agent
   addElasticOptions(app, options.elastic);
   addAgentOptions(app, options.agent);
   addCopyOptions(app, options.copies);
@@ -171,8 +173,19 @@ SourceCheck sourceCheck(const std::string &name) {
 
 } // namespace
 
+static Status readPlaces(RunOptions &options) {
+  auto places = parsePlaces(options.placesText);
+  if (!places)
+    return places.status();
+  options.places = std::move(*places);
+  if (options.replan.mode == "auto" && !options.log.empty())
+    options.replan.places = options.places.size();
+  return {};
+}
+
 Status readTexts(RunOptions &options) {
   Status status = readShuffle(options);
+  status.merge(readPlaces(options));
   status.merge(readLossScale(options));
   options.data.tokenBytes = options.tokenType == "u32" ? 4 : 2;
   options.session.trace = !options.trace.empty();
@@ -180,6 +193,18 @@ Status readTexts(RunOptions &options) {
   options.session.separateArena = options.arena == "separate";
   options.session.verify = sourceCheck(options.verify);
   return status;
+}
+
+void followDevices(std::vector<SlowRequest> &slow,
+                   const std::vector<Place> &places) {
+  for (SlowRequest &request : slow) {
+    const auto place =
+        std::find_if(places.begin(), places.end(), [&](const Place &one) {
+          return one.number == request.device;
+        });
+    if (!places.empty())
+      request.device = place == places.end() ? -1 : int(place - places.begin());
+  }
 }
 
 static Status readSeconds(const char *name, double &seconds) {

@@ -3,12 +3,15 @@
 
 #include "runtime/launch/AgentOptions.h"
 #include "runtime/launch/ElasticOptions.h"
+#include "runtime/launch/Places.h"
 #include "runtime/launch/Replan.h"
 #include "runtime/launch/RunCopies.h"
 #include "runtime/launch/RunMain.h"
 #include "runtime/launch/SaveOptions.h"
 
 #include <CLI/CLI.hpp>
+
+#include <chrono>
 
 namespace merak::runtime {
 
@@ -36,6 +39,11 @@ struct RunOptions {
   ElasticOptions elastic;
   RunCopiesOptions copies;
   int beat = -1; // see beatDescriptor
+  // Of an agent that starts ranks on hosts: where its devices are (Places.h).
+  std::string placesText;
+  std::vector<Place> places;
+  std::chrono::steady_clock::time_point begin = // of this process
+      std::chrono::steady_clock::now();
 };
 
 void addRunOptions(CLI::App &app, RunOptions &options,
@@ -44,6 +52,10 @@ void addRunOptions(CLI::App &app, RunOptions &options,
 std::string usageProblem(const RunOptions &options);
 // What was given as text, for those who use it. Errors: wrong usage.
 Status readTexts(RunOptions &options);
+// Devices by their numbers among those of all hosts become those of a run that
+// has only some of them; others become none.
+void followDevices(std::vector<SlowRequest> &slow,
+                   const std::vector<Place> &places);
 // Variables of the environment. MERAK_FAULT=RANK:STEP:fail|hang|kill, for tests
 // of what a lost rank does, and others are read in builds with tests alone.
 Status readEnvironment(SessionOptions &session, AgentOptions &agent);

@@ -71,13 +71,23 @@ std::string restartText(const Json &restarted) {
   const Json &restart = restarted["restart"];
   const int64_t times = restart.value("restarts", int64_t(0));
   const std::string agent = restart.value("agent", std::string());
-  return fmt::format(
-      "\nstarted again {} time{}, last after step {} with "
-      "\"{}\" on {} ranks{}: {}",
-      times, times == 1 ? "" : "s", restarted.value("step", int64_t(0)),
-      restart.value("plan", std::string()), restart.value("ranks", int64_t(0)),
-      agent.empty() ? "" : " by the agent on host " + agent,
-      restart.value("why", std::string()));
+  std::string out;
+  for (const Json &device : restart.value("left_out", Json::array()))
+    out += fmt::format("\nleft out: device {} on host {}, which took {:.2f} "
+                       "times as long as it should",
+                       device.value("device", 0),
+                       device.value("host", std::string()),
+                       device.value("rate", 0.0));
+  return fmt::format("\nstarted again{} after step {} with "
+                     "\"{}\" on {} ranks{}: {}{}",
+                     times == 0 ? "" // not since it was lost
+                                : fmt::format(" {} time{}, last", times,
+                                              times == 1 ? "" : "s"),
+                     restarted.value("step", int64_t(0)),
+                     restart.value("plan", std::string()),
+                     restart.value("ranks", int64_t(0)),
+                     agent.empty() ? "" : " by the agent on host " + agent,
+                     restart.value("why", std::string()), out);
 }
 
 // As RunCopies tells it.

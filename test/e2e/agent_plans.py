@@ -13,6 +13,11 @@ rates     so it is for those of them that are slow
 given     --plans: what is there is chosen, and made if nothing has a place
 none      without a compiler, and with one that fails
 signals   while a plan is made, before the run and beside it
+dropped   of all hosts a device is so slow that a plan without it is better: the run asks
+          for that and is started again on the others; so it is after a rank was killed;
+          when the device is normal, with all of them; the bits of the logged plans
+alone     the same of the only device of a host, from copies in memory
+stays     a plan that needs no restart is as good: nothing is started again
 """
 import contextlib
 import json
@@ -24,6 +29,7 @@ import sys
 import time
 
 import agents
+import elastic
 import harness
 import mpi
 from harness import Case, Failed
@@ -31,6 +37,8 @@ from migration import mpi_is_built
 
 STEPS = 200
 SLOW = 2  # times as long
+HOPELESS = 20  # the same: a plan without the device is the fastest
+SLOWED = 140  # the last step in which it is
 HOSTS = "h0:2,h1:1,h2:1"
 
 LAUNCH = """#!/bin/sh
@@ -58,7 +66,7 @@ exec "$@"
 """
 
 
-def on_hosts(tools):
+def on_hosts(tools, hosts=HOSTS):
     """Options of a run on three hosts."""
     for name, text in (("launch", LAUNCH), ("rank", RANK)):
         with open(tools.path(name), "w", encoding="utf-8") as file:
@@ -66,7 +74,7 @@ def on_hosts(tools):
     tools.extra.update(mpi.ROOT_ALLOWED, MERAK_SILENCE_SECONDS="3",
                        MERAK_LOOK_SECONDS="0.5", MERAK_WATCHDOG_SECONDS="60")
     return [f"--launcher=sh {tools.path('launch')} {{hosts}} {{ranks}}",
-            f"--hosts={HOSTS}"]
+            f"--hosts={hosts}"]
 
 
 def lose(tools, host):
@@ -297,11 +305,107 @@ def signals_body(tools):
     return f"{seconds:.1f} s"
 
 
+def dropped(run, device, host, ranks=3):
+    """How the log tells of the run that is started without the device."""
+    run.wait_for(run.restarts)
+    event = run.restarts()[0]
+    asked = [entry for entry in run.lines() if "replan" in entry
+             and entry["replan"]["what"] == "restart"]
+    found = event.get("left_out", [])
+    if (event["lost"] or event["ranks"] != ranks
+            or [(each["device"], each["host"]) for each in found] != [(device, host)]
+            or not asked or asked[0]["step"] != event["step"]
+            or asked[0]["replan"]["left_out"] != [device]
+            or not asked[0]["replan"]["predicted_step_seconds"]
+            < asked[0]["replan"]["step_seconds"]
+            or not re.search(rf"slow devices: .*\b{device}:", event["why"])):
+        raise Failed(f"went on with {event}, asked {asked}: "
+                     f"{harness.last_lines(run.told())}")
+    return event
+
+
+def check_back(run, device, host, number):
+    """That the device is used again, and stays."""
+    run.wait_for(lambda: len(run.restarts()) > number)
+    event = run.restarts()[number]
+    if (event["why"] != f"device {device} on host {host} is back"
+            or event["ranks"] != 4 or "left_out" in event):
+        raise Failed(f"went on with {event}: {harness.last_lines(run.told())}")
+    run.end()
+    if any(each["device"] == device for later in run.restarts()[number:]
+           for each in later.get("left_out", [])):
+        raise Failed(f"it is left out again: {run.restarts()}")
+    return event
+
+
+def dropped_body(tools):
+    options = on_hosts(tools)
+    plan = four_ranks(tools)
+    tools.extra["MERAK_SLOW"] = f"1:{HOPELESS}:10:{SLOWED}"
+    with agents.agent(tools, plan, *options, "--replan=auto", steps=2 * STEPS) as run:
+        event = dropped(run, 1, "h0")
+        run.wait_for_step(event["step"] + 3)
+        idle = run.lines()[-1].get("idle")
+        status = tools.run("merak-run", f"--status={run.log}")[0]
+        if idle != [1] or "left out: device 1 on host h0, which took" not in status:
+            raise Failed(f"idle {idle}, --status says {status}")
+        with open(tools.path("h1.pids"), encoding="utf-8") as file:
+            os.kill(int(file.read().split()[-1]), signal.SIGKILL)
+        run.wait_for(lambda: len(run.restarts()) > 1)
+        again = run.restarts()[1]
+        if (again["plan"], again.get("left_out")) != (event["plan"], event["left_out"]):
+            raise Failed(f"after a rank was killed it went on with {again}")
+        back = check_back(run, 1, "h0", 2)
+    tools.extra.pop("MERAK_SLOW")
+    agents.as_replayed(tools, run, plan, 2 * STEPS)
+    times = elastic.medians([entry for entry in run.lines() if "loss" in entry], (
+        (2, 9), (10, event["step"]), (event["step"] + 3, SLOWED),
+        (back["step"] + 2, 2 * STEPS)))
+    return (f"without it after step {event['step']}, with it after {back['step']}; "
+            + " ".join(f"{ms:.0f}" for ms in times) + " ms")
+
+
+def alone_body(tools):
+    options = [*on_hosts(tools, "h0:1,h1:1,h2:2"), "--copies=1",
+               f"--copies-every={agents.COPIES}"]
+    plan = four_ranks(tools)
+    tools.extra["MERAK_SLOW"] = f"1:{HOPELESS}:10:{SLOWED}"
+    with agents.agent(tools, plan, *options, "--replan=auto", steps=2 * STEPS,
+                      save=False) as run:
+        event = dropped(run, 1, "h1")
+        back = check_back(run, 1, "h1", 1)
+    for each in (event, back):
+        if each["state"] != "copies":
+            raise Failed(f"went on with {each}")
+    tools.extra.pop("MERAK_SLOW")
+    agents.as_replayed(tools, run, plan, 2 * STEPS)
+    return f"without it after step {event['step']}, with it after {back['step']}"
+
+
+def stays_body(tools):
+    options = on_hosts(tools)
+    plan = four_ranks(tools, "--microbatch=1", mesh="pp=4")
+    os.makedirs(tools.path("others"))
+    for name, more in (("out", ["--devices=4", "--for-rates=1:30"]),
+                       ("layers", ["--mesh=pp=4", "--microbatch=1",
+                                   "--for-rates=1:4"])):
+        tools.run("merakc", agents.GPT, "-o", tools.path(f"others/{name}.plan"), *more)
+    tools.extra["MERAK_SLOW"] = "1:4:10:100000"
+    with agents.agent(tools, plan, *options, "--replan=auto",
+                      f"--plans={tools.path('others')}", steps=STEPS) as run:
+        run.end()
+    tools.extra.pop("MERAK_SLOW")
+    if run.restarts() or not any(to.endswith("/layers.plan") for _, to in run.plans()):
+        raise Failed(f"went on with {run.plans()}: {harness.last_lines(run.told())}")
+    agents.as_replayed(tools, run, plan, STEPS)
+
+
 def main():
     args = harness.parser(__doc__).parse_args()
     if not shutil.which("mpirun") or not mpi_is_built(args.bin_dir):
         return harness.nothing_to_test("agent-plans", "there is no MPI")
-    names = ["made", "beside", "copies", "cluster", "rates", "given", "none", "signals"]
+    names = ["made", "beside", "copies", "cluster", "rates", "given", "none", "signals",
+             "dropped", "alone", "stays"]
     return harness.run_cases(
         "agent-plans", [Case(name, globals()[name + "_body"]) for name in names], args)
 

@@ -23,8 +23,9 @@
 namespace merak {
 namespace {
 
-// Among the processes of this host; 0 where ranks are threads. Of devices.
-[[maybe_unused]] int localRank = 0;
+// Among the processes of this host, and of its devices; 0 where ranks are
+// threads.
+[[maybe_unused]] int localRank = 0, localDevice = 0;
 
 #ifdef MERAK_HAS_CUDA
 Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
@@ -33,7 +34,7 @@ Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
   // Read when the device is opened, before streams are made, of which libraries
   // have some besides; with fewer streams unused queues change nothing.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*replace=*/0);
-  auto device = cuda::openLocalDevice(localRank);
+  auto device = cuda::openLocalDevice(localDevice);
   if (!device)
     return device.status();
   // Once a host: which library runs what costs most.
@@ -75,6 +76,7 @@ Result<std::unique_ptr<runtime::World>>
 ncclWorld(const runtime::LaunchIdentity &identity) {
 #ifdef MERAK_HAS_NCCL
   localRank = identity.localRank;
+  localDevice = identity.localDevice;
   cuda::Tuning::ofProcess().shareWithProcesses();
   if (identity.masterAddress.empty() || identity.masterPort == 0)
     return Status::error("cuda ranks under mpirun meet where MASTER_ADDR and "

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
@@ -69,6 +70,15 @@ protected:
     return AgentPlans(PlanPool(first, *loaded, source, true, prices_),
                       *parseHosts("a:2,b:1,c:1"));
   }
+  // A rank does its share, and all wait for the slowest.
+  void priceByTheSlowest() {
+    prices_.stepSeconds =
+        [](const LoadedPlan &,
+           const std::vector<double> &rates) -> Result<double> {
+      return *std::max_element(rates.begin(), rates.end()) /
+             double(rates.size());
+    };
+  }
   static Status made(AgentPlans &plans) {
     for (int i = 0; i < 1000; ++i) {
       if (auto status = plans.made())
@@ -106,7 +116,7 @@ TEST_F(AgentPlansTest, OneIsMadeAndFoundAgain) {
   ASSERT_TRUE(chosen.ok());
   EXPECT_EQ(chosen->path, path("x.plans/hosts-3-ranks.plan"));
   EXPECT_GT(chosen->plannedSeconds, 0);
-  first.started(*chosen);
+  first.started(*chosen, {"c"});
   EXPECT_EQ(first.choose({"c"})->plannedSeconds, 0);
   EXPECT_EQ(first.choose({})->path, path("x.plan"));
 
@@ -190,40 +200,83 @@ TEST_F(AgentPlansTest, OneIsMadeForTheRatesOfThoseThatAreLeft) {
   EXPECT_TRUE(next.choose({"b"}).ok());
 }
 
-TEST_F(AgentPlansTest, NoSlowDeviceIsLeftOut) {
+// Of the hosts that are left, a:2 and b:1, the second device is slow.
+TEST_F(AgentPlansTest, SlowDevicesMayBeLeftOut) {
+  priceByTheSlowest();
   AgentPlans all = plans();
-  save("for-3", 2, "", {0, 2}); // two of healthy ones are any two
   save("for-3-rated", 2, "1:9", {0, 2});
   all.measured({}, {1, 9, 1, 1});
   all.make({"c"});
   EXPECT_TRUE(made(all).ok());
-  EXPECT_EQ(all.choose({"c"})->path, path("x.plans/hosts-3-ranks.plan"));
-  EXPECT_FALSE(all.lacks({"c"})) << "once is enough";
-  // Nor by one that lies there, which is made once.
-  std::ofstream(path("asked")).flush();
-  AgentPlans alone = plans();
-  std::filesystem::remove_all(path("x.plans/hosts-3-ranks.plan"));
-  EXPECT_TRUE(alone.readFolder().empty());
-  alone.measured({}, {1, 9, 1, 1});
-  EXPECT_FALSE(alone.choose({"c"}).ok());
-  ASSERT_TRUE(alone.lacks({"c"}));
-  alone.make({"c"});
-  EXPECT_TRUE(made(alone).ok());
-  EXPECT_EQ(alone.choose({"c"})->path, path("x.plans/hosts-3-ranks.plan"));
-  EXPECT_EQ(asked().find("--for-rates"), std::string::npos) << asked();
+  const auto chosen = all.choose({"c"});
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_EQ(chosen->path, path("x.plans/hosts-3-ranks-rates-1x9.plan"));
+  EXPECT_EQ(chosen->devices, (std::vector<int>{0, 2}));
+  EXPECT_EQ(chosen->leftOut,
+            (std::vector<LeftOutDevice>{{1, 1, "a", 9, 0, 0}}));
+  EXPECT_FALSE(all.lacks({"c"}));
+  // A run on these knows nothing new of the one that it leaves out.
+  all.started(*chosen, {"c"});
+  all.measured({"c"}, {1, 1, 1});
+  EXPECT_EQ(all.rates(), (std::vector<double>{1, 9, 1, 1}));
+  all.recovered(chosen->leftOut[0]);
+  EXPECT_EQ(all.rates(), (std::vector<double>{1, 1, 1, 1}));
+  EXPECT_TRUE(all.lacks({"c"})) << "there is none for healthy ones";
+}
+
+// With all hosts a run says what it is to be started again with.
+TEST_F(AgentPlansTest, ARunAsksForAPlanWithoutADevice) {
+  priceByTheSlowest();
+  AgentPlans all = plans();
+  std::filesystem::create_directories(path("x.plans"));
+  const std::string without =
+      save("x.plans/without-1.plan", 3, "1:9", {0, 2, 3});
+  all.measured({}, {1, 9, 1, 1});
+  EXPECT_EQ(all.choose({})->path, path("x.plan"));
+  auto asked = all.take(without, {});
+  ASSERT_TRUE(asked.ok()) << asked.status().str();
+  EXPECT_EQ(asked->ranks, 3);
+  EXPECT_EQ(asked->devices, (std::vector<int>{0, 2, 3}));
+  EXPECT_EQ(asked->leftOut.size(), 1u);
+  all.started(*asked, {});
+  // A rank is killed: the same again, also by the next agent.
+  all.measured({}, {1, 1, 1, 1.3});
+  EXPECT_EQ(all.choose({})->path, without);
   AgentPlans next = plans();
   EXPECT_TRUE(next.readFolder().empty());
-  next.measured({}, {1, 9, 1, 1});
-  EXPECT_EQ(next.choose({"c"})->path, path("x.plans/hosts-3-ranks.plan"));
-  // Beside the healthy one another one is not made again.
-  std::ofstream(path("asked")).flush();
-  next.measured({}, {1, 1, 9, 1});
-  ASSERT_TRUE(next.lacks({"c"}));
-  next.make({"c"});
-  EXPECT_NE(made(next).str().find("leaves slow devices out"),
-            std::string::npos);
-  EXPECT_FALSE(next.lacks({"c"}));
-  EXPECT_EQ(asked().find("--devices=3\n"), std::string::npos) << asked();
+  next.assume(all.rates());
+  next.inherit(without, {});
+  next.measured({}, {1, 1, 1, 1});
+  EXPECT_EQ(next.choose({})->path, without);
+  EXPECT_FALSE(next.lacks({}));
+  // It is back, and the other one is not slow enough.
+  all.recovered(asked->leftOut[0]);
+  EXPECT_FALSE(all.lacks({})) << "the first plan is for these";
+  EXPECT_EQ(all.choose({})->path, path("x.plan"));
+  // Where that host is lost, its number is another device's.
+  EXPECT_EQ(all.take(without, {"c"}).status().str(),
+            "\"" + without + "\" names devices that the hosts do not have");
+}
+
+// Of two that are left out, one is normal: a plan for the other one is made.
+TEST_F(AgentPlansTest, OneOfTwoIsBack) {
+  priceByTheSlowest();
+  AgentPlans all = plans();
+  std::filesystem::create_directories(path("x.plans"));
+  const std::string without = save("x.plans/two.plan", 2, "1:9,2:9", {0, 3});
+  all.measured({}, {1, 9, 9, 1});
+  auto two = all.take(without, {});
+  ASSERT_TRUE(two.ok());
+  ASSERT_EQ(two->leftOut.size(), 2u);
+  all.started(*two, {});
+  EXPECT_FALSE(all.lacks({}));
+  all.recovered(two->leftOut[0]);
+  ASSERT_TRUE(all.lacks({}));
+  save("for-4-rated", 3, "2:9", {0, 1, 3});
+  all.make({});
+  EXPECT_TRUE(made(all).ok());
+  EXPECT_FALSE(all.lacks({}));
+  EXPECT_EQ(all.choose({})->path, path("x.plans/hosts-4-ranks-rates-2x9.plan"));
 }
 
 TEST_F(AgentPlansTest, WhatIsMadeIsGivenUp) {

@@ -226,6 +226,37 @@ TEST(RunLog, SaysWhoWasSlow) {
   EXPECT_TRUE(endOfLog(path)->rates.empty());
 }
 
+// It counts until the run is started again.
+TEST(RunLog, SaysThatARunAsksForAPlan) {
+  const std::string path = temporaryFolder() + "/log.jsonl";
+  const auto write = [&](const std::string &text) {
+    std::ofstream(path, std::ios::app) << text << "\n";
+  };
+  write("{\"step\":1,\"seconds\":9}");
+  write("{\"step\":1,\"replan\":{\"what\":\"keep\",\"to\":\"x\"}}");
+  EXPECT_TRUE(endOfLog(path)->asked.is_null());
+  write("{\"step\":1,\"replan\":{\"what\":\"restart\",\"to\":\"y\"}}");
+  EXPECT_EQ(endOfLog(path)->asked.value("to", std::string()), "y");
+  write("{\"step\":1,\"restart\":{\"why\":\"slow\"}}");
+  EXPECT_TRUE(endOfLog(path)->asked.is_null());
+}
+
+TEST(RunLog, StatusTellsWhoIsLeftOut) {
+  const std::string path = temporaryFolder() + "/log.jsonl";
+  std::ofstream(path)
+      << "{\"step\":9,\"restart\":{\"why\":\"slow devices: 1:9.8\",\"plan\":"
+         "\"y\",\"ranks\":3,\"restarts\":0,\"left_out\":[{\"device\":1,"
+         "\"host\":\"a\",\"rate\":9.8}]}}\n{\"step\":10,\"seconds\":0.5}\n";
+  auto text = statusOf(path);
+  ASSERT_TRUE(text.ok()) << text.status().str();
+  EXPECT_EQ(*text,
+            "step 10, 500.00 ms\n"
+            "started again after step 9 with \"y\" on 3 ranks: "
+            "slow devices: 1:9.8\n"
+            "left out: device 1 on host a, which took 9.80 times as long as it "
+            "should");
+}
+
 TEST(RunLog, StatusTellsOfCopies) {
   const std::string path = temporaryFolder() + "/log.jsonl";
   std::ofstream(path)

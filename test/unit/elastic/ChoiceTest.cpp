@@ -65,5 +65,28 @@ TEST(Choice, HoldsForRandomOnes) {
   }
 }
 
+// A step takes 0.4 s as simulated, 100 are left, a start takes 5 s.
+TEST(Choice, ARestartIfNothingElseIsAsGood) {
+  const Running running{0.4, 0.4, 100};
+  EXPECT_EQ(judgeRestart(running, {}, {{0.1, 0, 5}}).choice, 0);
+  EXPECT_EQ(judgeRestart(running, {{0.2, 0, 0.1}}, {{0.1, 0, 5}}).choice, 0);
+  EXPECT_EQ(judgeRestart(running, {}, {}).why, "there is no other plan");
+  EXPECT_EQ(judgeRestart(running, {}, {{0.39, 0, 5}}).choice, -1)
+      << "less than 5 %";
+  EXPECT_EQ(judgeRestart({0.4, 0.4, 10}, {}, {{0.1, 0, 5}}).choice, -1)
+      << "the last steps";
+  const Verdict near = judgeRestart(running, {{0.102, 0, 0.1}}, {{0.1, 0, 5}});
+  EXPECT_EQ(near.choice, -1);
+  EXPECT_EQ(near.why, "a step takes 400 ms, 100 ms are predicted after a "
+                      "restart of 5 s, and 102 ms without one");
+  // 4 % better: 0.4 s over these steps, and 40 s over a hundred times as many.
+  EXPECT_EQ(judgeRestart(running, {{0.104, 0, 0.1}}, {{0.1, 0, 5}}).choice, -1);
+  EXPECT_EQ(
+      judgeRestart({0.4, 0.4, 10000}, {{0.104, 0, 0.1}}, {{0.1, 0, 5}}).choice,
+      0);
+  // What is not worth its own switch is no rival.
+  EXPECT_EQ(judgeRestart(running, {{0.1, 0, 1000}}, {{0.1, 0, 5}}).choice, 0);
+}
+
 } // namespace
 } // namespace merak::elastic

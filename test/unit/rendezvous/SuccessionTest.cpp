@@ -116,6 +116,7 @@ AgentState someState() {
   now.furthest = 40;
   now.inVain = 1;
   now.rates = {1, 2.5};
+  now.leftOut = {{1, 1, "a", 2.5, 0.25, 0}};
   now.restart = "{}";
   now.saver = "merak-run x";
   return state;
@@ -129,6 +130,7 @@ TEST(AgentState, ArrivesAsItWas) {
   EXPECT_EQ(encodeState(*read), text);
   EXPECT_EQ(read->situation.before, state.situation.before);
   EXPECT_EQ(read->situation.lost, state.situation.lost);
+  EXPECT_EQ(read->situation.leftOut, state.situation.leftOut);
   EXPECT_EQ(read->task.run.source.cluster, "d");
   EXPECT_EQ(read->task.options.hosts, "a:2");
   EXPECT_EQ(read->task.environment, state.task.environment);

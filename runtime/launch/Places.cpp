@@ -1,0 +1,77 @@
+#include "runtime/launch/Places.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <sstream>
+
+namespace merak::runtime {
+
+std::vector<Place> placesLeft(const std::vector<Host> &hosts,
+                              const std::set<std::string> &lost) {
+  std::vector<Place> places;
+  int number = 0;
+  for (const Host &host : hosts)
+    for (int local = 0; local < int(host.slots); ++local, ++number)
+      if (!lost.count(host.name))
+        places.push_back({number, local, host.name, -1});
+  return places;
+}
+
+void placeRanks(std::vector<Place> &places, const std::vector<int> &devices) {
+  for (Place &place : places)
+    place.rank = -1;
+  for (size_t rank = 0; rank < devices.size(); ++rank)
+    if (size_t(devices[rank]) < places.size())
+      places[size_t(devices[rank])].rank = int(rank);
+}
+
+std::vector<Host> hostsOfRanks(const std::vector<Place> &places) {
+  std::vector<Host> hosts;
+  for (const Place &place : places) {
+    if (place.rank < 0)
+      continue;
+    if (hosts.empty() || hosts.back().name != place.host)
+      hosts.push_back({place.host, 0});
+    ++hosts.back().slots;
+  }
+  return hosts;
+}
+
+std::string placesArgument(const std::vector<Place> &places) {
+  std::string text = "--places=";
+  for (const Place &place : places)
+    text += fmt::format("{}{}:{}:{}", &place == &places.front() ? "" : ",",
+                        place.number, place.local, place.rank);
+  return text;
+}
+
+Result<std::vector<Place>> parsePlaces(const std::string &text) {
+  std::vector<Place> places;
+  std::stringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    Place place;
+    int length = 0;
+    if (std::sscanf(part.c_str(), "%d:%d:%d%n", &place.number, &place.local,
+                    &place.rank, &length) != 3 ||
+        size_t(length) != part.size() || place.number < 0 || place.local < 0 ||
+        place.rank < -1)
+      return Status::error(fmt::format(
+          "--places: expected NUMBER:LOCAL:RANK, found \"{}\"", part));
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+std::vector<int> localDevices(const std::vector<Place> &places) {
+  std::vector<int> locals;
+  for (const Place &place : places)
+    if (place.rank >= 0) {
+      locals.resize(std::max(locals.size(), size_t(place.rank) + 1));
+      locals[size_t(place.rank)] = place.local;
+    }
+  return locals;
+}
+
+} // namespace merak::runtime
