@@ -28,11 +28,12 @@ int exitCode(const std::string &tool, const Status &status) {
 int asRank(const std::string &tool, const std::string &backend,
            const WorldRegistry &worlds,
            const std::function<Status(World &, std::string &early)> &body,
-           const int &failureCode) {
+           const int &failureCode, bool hostMemory) {
   auto identity =
       launchIdentity([](const char *name) { return std::getenv(name); });
   if (!identity)
     return exitCode(tool, identity.status());
+  identity->hostMemory = hostMemory;
   const auto make = worlds.find(backend);
   if (make == worlds.end())
     return exitCode(tool, Status::error(fmt::format(

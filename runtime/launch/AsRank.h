@@ -20,10 +20,11 @@ constexpr int kFailed = 1; // an exit code
 // failure of one process ends the others within seconds. `early`: why a run
 // that went well ended before its time; rank 0 says so. Messages go to stderr
 // after "TOOL: error: "; returns the exit code, of a failure `failureCode`.
+// `hostMemory`: see LaunchIdentity.
 int asRank(const std::string &tool, const std::string &backend,
            const WorldRegistry &worlds,
            const std::function<Status(World &, std::string &early)> &body,
-           const int &failureCode = kFailed);
+           const int &failureCode = kFailed, bool hostMemory = false);
 
 // Prints the messages that are not empty, as above.
 int exitCode(const std::string &tool, const Status &status);

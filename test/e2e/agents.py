@@ -18,6 +18,20 @@ STEP = 0.03  # seconds of a step
 STEPS, EVERY = 60, 7
 SILENCE = 8  # seconds until a run that does nothing is killed
 COPIES = 5  # steps from one copy to the next
+GPUS = "merak-run-emulated"  # merak-run on GPUs that are emulated
+NCCL = "libmerak-nccl-stand-in.so"  # what they communicate by
+
+
+def has_gpus(bin_dir):
+    return os.path.exists(os.path.join(bin_dir, NCCL))
+
+
+def on_gpus(tools):
+    """From now on runs of this case compute on emulated GPUs, of which each process
+    has one; there are as many multiprocessors as what communicates asks for."""
+    tools.program = GPUS
+    tools.extra.update(MERAK_NCCL_LIBRARY=os.path.join(tools.bin_dir, NCCL),
+                       MERAK_EMULATED_PROCESSORS="1024")
 
 
 def pace_for(tools, plan, step):
@@ -129,7 +143,9 @@ class Agent:
                           encoding="utf-8") as file:
                     for child in file.read().split():
                         with open(f"/proc/{child}/comm", encoding="utf-8") as comm:
-                            if comm.read().strip() == name:
+                            # Of which the kernel keeps 15 characters.
+                            if comm.read().strip() in (
+                                    name, GPUS[:15] if name == "merak-run" else name):
                                 found.append(int(child))
                         found += self.below(name, child)
         return found

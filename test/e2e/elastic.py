@@ -22,6 +22,8 @@ saves     checkpoints and the timeline go on; a run that goes on from one of the
 broken    no compiler, and one that fails: training goes on and one line says so
 processes ranks as processes take another plan together, with the bits of threads
           (skipped, with the reason, where MPI is missing)
+gpus      the same as replay and processes on emulated GPUs, whose memory the host
+          reaches by copies alone
 refused   what cannot be, in sentences
 
 Times are printed. The machine may be slow itself, and a run may see that: what is
@@ -44,6 +46,7 @@ import harness
 import mpi
 import parts
 import seams
+from agents import has_gpus, on_gpus
 from harness import Case, Failed
 from migration import mpi_is_built
 
@@ -450,6 +453,18 @@ def processes_body(tools):
             f"{1e3 * first['stall_seconds']:.0f} ms")
 
 
+def gpus_body(mesh, options, tools):
+    """State of devices moves through the host's memory, between ranks that share one."""
+    on_gpus(tools)
+    return replay_body(mesh, options, tools)
+
+
+def gpus_processes_body(tools):
+    """A device each; what they send each other of their state goes by MPI."""
+    on_gpus(tools)
+    return processes_body(tools)
+
+
 def refused_body(tools):
     plan, infer = tools.path("gpt.plan"), tools.path("infer.plan")
     tools.run("merakc", GPT, "-o", plan, "--mesh=pp=2")
@@ -504,8 +519,16 @@ def main():
               Case("broken failing", functools.partial(
                   broken_body, "/bin/false", "ended with exit code 1")),
               Case("refused", refused_body)]
+    with_gpus = has_gpus(args.bin_dir)
+    if with_gpus:
+        cases += [Case(" ".join(["gpus", mesh, *options]),
+                       functools.partial(gpus_body, mesh, options))
+                  for mesh, options in (("pp=2,dp=2", ["--zero=1"]),
+                                        ("pp=4", ["--precision=bf16"]))]
     if shutil.which("mpirun") and mpi_is_built(args.bin_dir):
         cases.append(Case("processes", processes_body))
+        if with_gpus:
+            cases.append(Case("gpus processes", gpus_processes_body))
     else:
         print("skipped: processes: there is no mpirun, or the tools were built "
               "without MPI")

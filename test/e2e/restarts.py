@@ -15,10 +15,11 @@ status     tells of it, and of copies in memory
 first      lost before there is a checkpoint, beside one of another run: from the beginning
 memory     the same with copies in memory (--copies): one process, and ranks of mpirun on
            what stands for three hosts, of which one loses its memory; in half of the
-           cases without a disk; the steps done again are few
+           cases without a disk; the steps done again are few; the same on emulated GPUs,
+           whose processes have what stands for NCCL beside MPI
 cut off    three hosts again, with state that each has alone (ZeRO): the one that is cut
            off loses its memory; a plan for the others goes on from copies, with the bits
-           of runs by hand that go on from there
+           of runs by hand that go on from there; the same on emulated GPUs
 two lost   with one copy that is one too many: from the checkpoint, and what was missing
 newer      a checkpoint that is newer than the copies counts
 damaged    copies of which a bit is wrong are not taken
@@ -46,9 +47,9 @@ import checkpoint
 import harness
 import mpi
 from agents import (COPIES, EVERY, SILENCE, STEP, STEPS, agent, as_replayed,
-                    as_undisturbed, elastic_plan, folders, gpt_plan, host_launcher,
-                    newest_copy, newest_saved, on_hosts, pace_for, same, tiny, undisturbed,
-                    whole, with_copies, with_memory)
+                    as_undisturbed, elastic_plan, folders, gpt_plan, has_gpus,
+                    host_launcher, newest_copy, newest_saved, on_gpus, on_hosts, pace_for,
+                    same, tiny, undisturbed, whole, with_copies, with_memory)
 from harness import Case, Failed
 from migration import mpi_is_built
 
@@ -126,7 +127,9 @@ def stopped_agent(run, body):
     return result
 
 
-def memory_body(mesh, seed, processes, tools):
+def memory_body(mesh, seed, processes, gpus, tools):
+    if gpus:
+        on_gpus(tools)
     plan, pace = gpt_plan(tools, mesh, "x.plan", *(["--zero=1"] if processes else []))
     wanted = whole(tools, plan)
     chance = random.Random(seed)
@@ -166,7 +169,9 @@ def memory_body(mesh, seed, processes, tools):
     return f"after steps {[r['step'] for r in run.restarts()]}"
 
 
-def cut_off_body(tools):
+def cut_off_body(gpus, tools):
+    if gpus:
+        on_gpus(tools)
     plan, pace = gpt_plan(tools, "pp=2,dp=2", "x.plan", "--zero=1")
     os.makedirs(tools.path("others"))
     for mesh in ("pp=2", "dp=1"):
@@ -601,7 +606,7 @@ def refused_body(tools):
     return "30 sentences"
 
 
-def cases(everything, with_mpi, why_no_hosts):
+def cases(everything, with_mpi, with_gpus, why_no_hosts):
     for seed in range(60 if everything else 3):
         mesh = ["pp=2,dp=2", "dp=2", "pp=2,tp=2"][seed % 3]
         yield Case(f"lost {mesh} {seed}", functools.partial(lost_body, mesh, seed))
@@ -611,14 +616,22 @@ def cases(everything, with_mpi, why_no_hosts):
         yield Case("hosts", hosts_body)
     for seed in range(20 if everything else 2):
         yield Case(f"memory {seed}", functools.partial(
-            memory_body, ["dp=2", "pp=2,dp=2"][seed % 2], seed, False))
+            memory_body, ["dp=2", "pp=2,dp=2"][seed % 2], seed, False, False))
     for seed in range(20 if everything else 2) if with_mpi else ():
         yield Case(f"memory of hosts {seed}", functools.partial(
-            memory_body, "pp=2,dp=2", seed, True))
+            memory_body, "pp=2,dp=2", seed, True, False))
+    for seed in range(10 if everything else 2) if with_gpus else ():
+        yield Case(f"memory of gpus {seed}", functools.partial(
+            memory_body, "dp=2", seed, False, True))
+        if with_mpi:
+            yield Case(f"memory of gpus on hosts {seed}", functools.partial(
+                memory_body, "pp=2,dp=2", seed, True, True))
     if with_mpi:
         yield Case("two lost", two_lost_body)
     if with_mpi and not why_no_hosts:
-        yield Case("cut off", cut_off_body)
+        yield Case("cut off", functools.partial(cut_off_body, False))
+        if with_gpus:
+            yield Case("cut off gpus", functools.partial(cut_off_body, True))
     if os.geteuid() == 0:
         yield Case("full", full_body)
     for name, body in [("newer", newer_body), ("damaged", damaged_body),
@@ -639,7 +652,8 @@ def main():
     why = mpi.why_no_hosts() if with_mpi else "there is no MPI"
     if why:
         print(f"skipped what needs hosts: {why}")
-    return harness.run_cases("restarts", list(cases(args.all, with_mpi, why)), args)
+    return harness.run_cases("restarts", list(cases(
+        args.all, with_mpi, has_gpus(args.bin_dir), why)), args)
 
 
 if __name__ == "__main__":

@@ -176,7 +176,8 @@ public:
   // come with theirs, which may wait behind kernels of other communicators.
   // Each has one at a time, since it has one stream: where those of all of them
   // fit beside each other, and something else besides, none waits for ever, in
-  // whatever order they start.
+  // whatever order they start. Those of a plan that the run has left run no
+  // more when those of the next one do; what both use is opened once.
   Status expect(int narrow, int wide) override {
     auto all = store_->gather("nccl communicators",
                               fmt::format("{} {}", narrow, wide), kOpenSeconds);
@@ -204,8 +205,11 @@ public:
                            const std::string &purpose, bool narrow) override {
     // NCCL uses the device of the calling thread, and lanes are threads.
     MERAK_RETURN_IF_ERROR(device_->freeBytes().status());
+    // One that has another share of the device, for a plan that was left, is
+    // another communicator.
+    const int blocks = narrow ? narrowBlocks_ : wideBlocks_;
     const std::string name =
-        fmt::format("nccl {} {}", fmt::join(members, ","), purpose);
+        fmt::format("nccl {} {} {}", fmt::join(members, ","), purpose, blocks);
     NcclLink *link = nullptr;
     std::map<void *, uint64_t> memory;
     {
@@ -237,8 +241,8 @@ public:
     int me = 0;
     while (members[size_t(me)] != rank())
       ++me;
-    MERAK_RETURN_IF_ERROR(link->init(id, static_cast<int>(members.size()), me,
-                                     narrow ? narrowBlocks_ : wideBlocks_));
+    MERAK_RETURN_IF_ERROR(
+        link->init(id, static_cast<int>(members.size()), me, blocks));
     for (const auto &[begin, size] : memory)
       MERAK_RETURN_IF_ERROR(link->add(begin, size));
     return static_cast<DenseLink *>(link);
