@@ -26,12 +26,13 @@ def has_gpus(bin_dir):
     return os.path.exists(os.path.join(bin_dir, NCCL))
 
 
-def on_gpus(tools):
+def on_gpus(tools, processes):
     """From now on runs of this case compute on emulated GPUs, of which each process
     has one; there are as many multiprocessors as what communicates asks for."""
     tools.program = GPUS
-    tools.extra.update(MERAK_NCCL_LIBRARY=os.path.join(tools.bin_dir, NCCL),
-                       MERAK_EMULATED_PROCESSORS="1024")
+    if processes:
+        tools.extra.update(MERAK_NCCL_LIBRARY=os.path.join(tools.bin_dir, NCCL),
+                           MERAK_EMULATED_PROCESSORS="1024")
 
 
 def pace_for(tools, plan, step):

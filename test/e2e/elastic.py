@@ -22,8 +22,8 @@ saves     checkpoints and the timeline go on; a run that goes on from one of the
 broken    no compiler, and one that fails: training goes on and one line says so
 processes ranks as processes take another plan together, with the bits of threads
           (skipped, with the reason, where MPI is missing)
-gpus      the same as replay and processes on emulated GPUs, whose memory the host
-          reaches by copies alone
+gpus      the same as exact on emulated GPUs, whose memory the host reaches by copies
+          alone, of one process and of several
 refused   what cannot be, in sentences
 
 Times are printed. The machine may be slow itself, and a run may see that: what is
@@ -59,6 +59,8 @@ STEP, SLOWER = 0.12, 4
 # A run: normal until FROM, disturbed until TO.
 FROM, TO, STEPS = 15, 60, 110
 SWITCH = "switch"
+GPUS = (("residual", "pp=4", ["--mesh=pp=4"]), ("wide", "pp=2,dp=2", []))
+GPUS_APART = GPUS[:1]  # no process is left without a rank
 
 
 def compile_plan(tools, path, *options, model=GPT):
@@ -244,7 +246,7 @@ def replay_body(mesh, options, tools):
     return f"{len(losses)} steps, {len(of(events, SWITCH))} switches"
 
 
-def exact_body(name, mesh, searched, tools):
+def exact_body(name, mesh, searched, tools, ranks=None, moves=False):
     """Weights stay, and the momentum sums whole numbers."""
     data, path = seams.write_data(tools, name), tools.path("exact.plan")
     options = ["--global-batch=8", "--optimizer=sgd:lr=0,momentum=1"]
@@ -255,11 +257,14 @@ def exact_body(name, mesh, searched, tools):
     tools.extra["MERAK_PACE"] = str(STEP / seconds)
     wanted, _, _ = train(tools, path, data=data, replan=None, name="wanted")
     found, events, said = train(tools, path, plans, data=data,
-                                slow=f"1:6:{FROM}:{TO}")
-    some(events, said)
+                                slow=f"1:6:{FROM}:{TO}", ranks=ranks)
+    moved = some(events, said)["moved_bytes"]
+    if moves and not moved:
+        raise Failed(f"no state moved: {events}")
     same(found, weights(tools, "run"), [step["loss"] for step in wanted],
          weights(tools, "wanted"))
-    return f"switched after {[event['step'] for event in of(events, SWITCH)]}"
+    return (f"switched after {[event['step'] for event in of(events, SWITCH)]}, "
+            f"{moved} bytes moved")
 
 
 def shares_body(name, mesh, devices, tools):
@@ -453,16 +458,11 @@ def processes_body(tools):
             f"{1e3 * first['stall_seconds']:.0f} ms")
 
 
-def gpus_body(mesh, options, tools):
-    """State of devices moves through the host's memory, between ranks that share one."""
-    on_gpus(tools)
-    return replay_body(mesh, options, tools)
-
-
-def gpus_processes_body(tools):
-    """A device each; what they send each other of their state goes by MPI."""
-    on_gpus(tools)
-    return processes_body(tools)
+def gpus_body(name, mesh, searched, ranks, tools):
+    """State of devices moves through the host's memory: between ranks that share one,
+    or between processes with one each, by MPI."""
+    on_gpus(tools, processes=bool(ranks))
+    return exact_body(name, mesh, searched, tools, ranks, moves=True)
 
 
 def refused_body(tools):
@@ -521,14 +521,15 @@ def main():
               Case("refused", refused_body)]
     with_gpus = has_gpus(args.bin_dir)
     if with_gpus:
-        cases += [Case(" ".join(["gpus", mesh, *options]),
-                       functools.partial(gpus_body, mesh, options))
-                  for mesh, options in (("pp=2,dp=2", ["--zero=1"]),
-                                        ("pp=4", ["--precision=bf16"]))]
+        cases += [Case(f"gpus {name} {mesh}",
+                       functools.partial(gpus_body, name, mesh, searched, None))
+                  for name, mesh, searched in GPUS]
     if shutil.which("mpirun") and mpi_is_built(args.bin_dir):
         cases.append(Case("processes", processes_body))
         if with_gpus:
-            cases.append(Case("gpus processes", gpus_processes_body))
+            cases += [Case(f"gpus processes {name} {mesh}",
+                           functools.partial(gpus_body, name, mesh, searched, 4))
+                      for name, mesh, searched in GPUS_APART]
     else:
         print("skipped: processes: there is no mpirun, or the tools were built "
               "without MPI")

@@ -129,8 +129,10 @@ def stopped_agent(run, body):
 
 def memory_body(mesh, seed, processes, gpus, tools):
     if gpus:
-        on_gpus(tools)
-    plan, pace = gpt_plan(tools, mesh, "x.plan", *(["--zero=1"] if processes else []))
+        on_gpus(tools, processes)
+    plan, pace = gpt_plan(tools, mesh, "x.plan", *(["--zero=1"] if processes else []),
+                          # What is emulated takes long.
+                          *(["--global-batch=4"] if gpus else []))
     wanted = whole(tools, plan)
     chance = random.Random(seed)
     tools.extra.update(MERAK_PACE=pace, MERAK_WATCHDOG_SECONDS=str(SILENCE))
@@ -171,7 +173,7 @@ def memory_body(mesh, seed, processes, gpus, tools):
 
 def cut_off_body(gpus, tools):
     if gpus:
-        on_gpus(tools)
+        on_gpus(tools, processes=True)
     plan, pace = gpt_plan(tools, "pp=2,dp=2", "x.plan", "--zero=1")
     os.makedirs(tools.path("others"))
     for mesh in ("pp=2", "dp=1"):
@@ -620,7 +622,7 @@ def cases(everything, with_mpi, with_gpus, why_no_hosts):
     for seed in range(20 if everything else 2) if with_mpi else ():
         yield Case(f"memory of hosts {seed}", functools.partial(
             memory_body, "pp=2,dp=2", seed, True, False))
-    for seed in range(10 if everything else 2) if with_gpus else ():
+    for seed in range(10 if everything else 1) if with_gpus else ():
         yield Case(f"memory of gpus {seed}", functools.partial(
             memory_body, "dp=2", seed, False, True))
         if with_mpi:

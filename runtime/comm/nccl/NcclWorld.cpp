@@ -147,7 +147,7 @@ public:
           fmt::format("NCCL communicates memory of GPUs, the backend is {}",
                       backend.name()));
     device_ = cuda->device();
-    return denseCommunicator(*this, backend);
+    return denseCommunicator(*this, backend, sessions_++);
   }
 
   // NCCL's own memory, of which all communicators are told: they send from
@@ -176,8 +176,8 @@ public:
   // come with theirs, which may wait behind kernels of other communicators.
   // Each has one at a time, since it has one stream: where those of all of them
   // fit beside each other, and something else besides, none waits for ever, in
-  // whatever order they start. Those of a plan that the run has left run no
-  // more when those of the next one do; what both use is opened once.
+  // whatever order they start. Those of a plan that the run leaves run no
+  // more when those of the next one do.
   Status expect(int narrow, int wide) override {
     auto all = store_->gather("nccl communicators",
                               fmt::format("{} {}", narrow, wide), kOpenSeconds);
@@ -205,11 +205,8 @@ public:
                            const std::string &purpose, bool narrow) override {
     // NCCL uses the device of the calling thread, and lanes are threads.
     MERAK_RETURN_IF_ERROR(device_->freeBytes().status());
-    // One that has another share of the device, for a plan that was left, is
-    // another communicator.
-    const int blocks = narrow ? narrowBlocks_ : wideBlocks_;
     const std::string name =
-        fmt::format("nccl {} {} {}", fmt::join(members, ","), purpose, blocks);
+        fmt::format("nccl {} {}", fmt::join(members, ","), purpose);
     NcclLink *link = nullptr;
     std::map<void *, uint64_t> memory;
     {
@@ -241,11 +238,25 @@ public:
     int me = 0;
     while (members[size_t(me)] != rank())
       ++me;
-    MERAK_RETURN_IF_ERROR(
-        link->init(id, static_cast<int>(members.size()), me, blocks));
+    MERAK_RETURN_IF_ERROR(link->init(id, static_cast<int>(members.size()), me,
+                                     narrow ? narrowBlocks_ : wideBlocks_));
     for (const auto &[begin, size] : memory)
       MERAK_RETURN_IF_ERROR(link->add(begin, size));
     return static_cast<DenseLink *>(link);
+  }
+
+  // Of a plan that the run has left. What an abort is to end stays.
+  void close(DenseLink *link) override {
+    std::unique_ptr<NcclLink> ended; // behind the lock: it may take a while
+    if (aborted() || !device_->freeBytes().ok())
+      return;
+    std::lock_guard lock(mutex_);
+    for (auto found = links_.begin(); found != links_.end(); ++found)
+      if (found->second.get() == link) {
+        ended = std::move(found->second);
+        links_.erase(found);
+        return;
+      }
   }
 
 private:
@@ -304,6 +315,7 @@ private:
   std::mutex mutex_;
   std::map<std::string, std::unique_ptr<NcclLink>> links_;
   std::map<void *, uint64_t> memory_;     // bytes
+  int sessions_ = 0;                      // communicators of this rank
   int narrowBlocks_ = 0, wideBlocks_ = 0; // of a kernel; 0: not known
   std::atomic<bool> stop_{false};
   std::thread watcher_;
