@@ -14,6 +14,9 @@ import seams
 from harness import Failed
 
 GPT = os.path.join(harness.MODELS, "gpt2-tiny/model.onnx")
+# Where devices are emulated, which takes long.
+SMALL = [os.path.join(harness.MODELS, "mlp-ce/model.onnx"), "--global-batch=8",
+         "--optimizer=adamw"]
 STEP = 0.03  # seconds of a step
 STEPS, EVERY = 60, 7
 SILENCE = 8  # seconds until a run that does nothing is killed
@@ -42,10 +45,10 @@ def pace_for(tools, plan, step):
     return str(step / (float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]))
 
 
-def gpt_plan(tools, mesh, name, *options):
+def gpt_plan(tools, mesh, name, *options, model=(GPT,)):
     """A plan, and how slow devices are so that its steps take STEP."""
     path = tools.path(name)
-    tools.run("merakc", GPT, "-o", path, f"--mesh={mesh}", *options)
+    tools.run("merakc", *model, "-o", path, f"--mesh={mesh}", *options)
     return path, pace_for(tools, path, STEP)
 
 

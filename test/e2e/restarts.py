@@ -16,7 +16,7 @@ first      lost before there is a checkpoint, beside one of another run: from th
 memory     the same with copies in memory (--copies): one process, and ranks of mpirun on
            what stands for three hosts, of which one loses its memory; in half of the
            cases without a disk; the steps done again are few; the same on emulated GPUs,
-           whose processes have what stands for NCCL beside MPI
+           whose processes have what stands for NCCL beside MPI, and one of them is lost
 cut off    three hosts again, with state that each has alone (ZeRO): the one that is cut
            off loses its memory; a plan for the others goes on from copies, with the bits
            of runs by hand that go on from there; the same on emulated GPUs
@@ -46,7 +46,7 @@ import time
 import checkpoint
 import harness
 import mpi
-from agents import (COPIES, EVERY, SILENCE, STEP, STEPS, agent, as_replayed,
+from agents import (COPIES, EVERY, GPT, SILENCE, SMALL, STEP, STEPS, agent, as_replayed,
                     as_undisturbed, elastic_plan, folders, gpt_plan, has_gpus,
                     host_launcher, newest_copy, newest_saved, on_gpus, on_hosts, pace_for,
                     same, tiny, undisturbed, whole, with_copies, with_memory)
@@ -111,6 +111,20 @@ def processes_body(seed, tools):
         return history(run, seed, wanted)
 
 
+def gpus_body(seed, tools):
+    """One of the ranks, which have NCCL and MPI; from copies in memory."""
+    on_gpus(tools, processes=True)
+    plan, pace = gpt_plan(tools, "pp=2,dp=2", "x.plan", "--zero=1", model=SMALL)
+    wanted = whole(tools, plan)
+    tools.extra["MERAK_PACE"] = pace
+    with agent(tools, plan, *with_copies(tools), on_hosts(tools), "--graphs=off",
+               every=0) as run:
+        said = history(run, seed, wanted)
+    if any(again["step"] and again["state"] != "copies" for again in run.restarts()):
+        raise Failed(f"went on with {run.restarts()}")
+    return said
+
+
 # --------------------------------------------------------------------- memory
 
 
@@ -131,14 +145,15 @@ def memory_body(mesh, seed, processes, gpus, tools):
     if gpus:
         on_gpus(tools, processes)
     plan, pace = gpt_plan(tools, mesh, "x.plan", *(["--zero=1"] if processes else []),
-                          # What is emulated takes long.
-                          *(["--global-batch=4"] if gpus else []))
+                          model=SMALL if gpus else [GPT])
     wanted = whole(tools, plan)
     chance = random.Random(seed)
     tools.extra.update(MERAK_PACE=pace, MERAK_WATCHDOG_SECONDS=str(SILENCE))
     options = with_copies(tools)
     if processes:
         options.append(on_hosts(tools))
+    if gpus:  # a step that is one graph takes as long as it does
+        options.append("--graphs=off")
     with agent(tools, plan, *options, every=0, save=seed % 2 == 0) as run:
         for number in range(chance.randint(1, 3)):
             run.wait_for_step((run.steps() or [0])[-1] + chance.randint(6, 12))
@@ -182,7 +197,7 @@ def cut_off_body(gpus, tools):
     tools.extra.update(mpi.ROOT_ALLOWED, MERAK_PACE=pace, MERAK_SILENCE_SECONDS="6",
                        MERAK_WATCHDOG_SECONDS="60", MERAK_LOOK_SECONDS="600")
     launcher = with_memory(tools, host_launcher(name))
-    hosts, steps = mpi.HOSTS, 120
+    hosts, steps = mpi.HOSTS, 40 if gpus else 120
     try:
         subprocess.run([hosts, "up", name, "3"], check=True, capture_output=True)
         with agent(tools, plan, *with_copies(tools), f"--launcher={launcher}",
@@ -626,6 +641,7 @@ def cases(everything, with_mpi, with_gpus, why_no_hosts):
         yield Case(f"memory of gpus {seed}", functools.partial(
             memory_body, "dp=2", seed, False, True))
         if with_mpi:
+            yield Case(f"processes of gpus {seed}", functools.partial(gpus_body, seed))
             yield Case(f"memory of gpus on hosts {seed}", functools.partial(
                 memory_body, "pp=2,dp=2", seed, True, True))
     if with_mpi:
