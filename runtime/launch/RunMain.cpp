@@ -214,6 +214,14 @@ SaveOptions saveOptions(const RunOptions &options) {
   return save;
 }
 
+// What there is to say, without the table behind it.
+Status firstOf(const Status &status) {
+  for (const std::string &message : status.messages())
+    if (!message.empty())
+      return Status::error(message);
+  return status;
+}
+
 // The steps of a run, and what is written between them.
 class Steps {
 public:
@@ -488,12 +496,14 @@ private:
       return tell(news, log);
     }
     auto session = makeNext(std::move(*plan), {session_.get(), &*migration});
-    const Status made = agree(store_, "next session", session.status());
+    Status made = session.status();
+    if (!isAgreed(made)) // all know already
+      made = agree(store_, "next session", made);
     if (store_->aborted())
       return made;
     if (!made.ok()) { // a device has no memory for both
       if (replanner_)
-        replanner_->kept(step, made, news);
+        replanner_->kept(step, firstOf(made), news);
       return tell(news, log);
     }
     MERAK_RETURN_IF_ERROR(
