@@ -68,8 +68,7 @@ Result<std::unique_ptr<CopyStart>> CopyStart::open(const CopyRun &run,
 }
 
 Result<uint64_t> CopyStart::pass(const CopyRun &run, int targets, World &world,
-                                 Backend &backend, int64_t diskStep,
-                                 const std::string &base) {
+                                 int64_t diskStep, const std::string &base) {
   Store *store = world.store();
   auto start = look(run, store, diskStep, base);
   if (!start)
@@ -91,7 +90,7 @@ Result<uint64_t> CopyStart::pass(const CopyRun &run, int targets, World &world,
   for (int part = 0; part < int(mine.choice_.parts); ++part)
     if (!there.count(part))
       wanted[next++ % size_t(targets)].push_back(part);
-  return mine.move(wanted, mine.choice_.present, world, backend);
+  return mine.move(wanted, mine.choice_.present, world);
 }
 
 // Those that see one folder share a memory.
@@ -293,12 +292,12 @@ Result<uint64_t> CopyStart::fetch(std::span<const RankMemory> ranks,
   std::vector<std::vector<int>> wanted;
   for (const std::string &text : *all)
     wanted.push_back(unpackParts(text));
-  return move(wanted, choice_.present, *world, *ranks.front().backend);
+  return move(wanted, choice_.present, *world);
 }
 
 Result<uint64_t> CopyStart::move(const std::vector<std::vector<int>> &wanted,
                                  const std::vector<std::vector<int>> &present,
-                                 World &world, Backend &backend) const {
+                                 World &world) const {
   Store *store = world.store();
   auto bytes = partBytes();
   MERAK_RETURN_IF_ERROR(agree(store, "copies manifests", bytes.status()));
@@ -332,7 +331,7 @@ Result<uint64_t> CopyStart::move(const std::vector<std::vector<int>> &wanted,
   }
   MERAK_RETURN_IF_ERROR(agree(store, "copies opened", status));
   MERAK_RETURN_IF_ERROR(
-      agree(store, "copies fetched", carry(world, backend, "copies", legs)));
+      agree(store, "copies fetched", carry(world, "copies", legs)));
   return total;
 }
 

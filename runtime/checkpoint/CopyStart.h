@@ -21,7 +21,7 @@ public:
   // goes to the first `targets` processes, which are on those that it has. One
   // process a host; changes nothing else. Returns the bytes that went.
   static Result<uint64_t> pass(const CopyRun &run, int targets, World &world,
-                               Backend &backend, int64_t diskStep,
+                               int64_t diskStep,
                                const std::string &base = copiesBase());
 
   CopyFolder &folder() { return *folder_; }
@@ -48,7 +48,7 @@ private:
   Status placeManifest();
   Result<uint64_t> move(const std::vector<std::vector<int>> &wanted,
                         const std::vector<std::vector<int>> &present,
-                        World &world, Backend &backend) const;
+                        World &world) const;
   Result<std::vector<int64_t>> partBytes() const;
   std::vector<int> wantedBy(std::span<const RankMemory> ranks) const;
 

@@ -1,5 +1,7 @@
 #include "runtime/checkpoint/CopyTransport.h"
 
+#include "runtime/core/HostMemory.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,8 +27,8 @@ View bytesView(char *data, uint64_t bytes) {
 // One direction, with an endpoint for each peer.
 class Lane {
 public:
-  Lane(World &world, Backend &backend, std::string channel)
-      : world_(world), backend_(backend), channel_(std::move(channel)) {}
+  Lane(World &world, std::string channel)
+      : world_(world), channel_(std::move(channel)) {}
 
   Status run(std::span<const CopyLeg> legs, bool send) {
     for (const CopyLeg &leg : legs)
@@ -45,7 +47,7 @@ private:
                                 out = leg.send ? none : one;
     auto &endpoint = endpoints_[leg.peer];
     if (!communicator_) {
-      auto made = world_.communicator(world_.ranks().front(), backend_);
+      auto made = world_.communicator(world_.ranks().front(), memory_);
       if (!made)
         return made.status();
       communicator_ = std::move(*made);
@@ -64,7 +66,7 @@ private:
   }
 
   World &world_;
-  Backend &backend_;
+  HostMemory memory_;
   std::string channel_;
   std::unique_ptr<Communicator> communicator_;
   std::map<int, std::unique_ptr<Endpoint>> endpoints_;
@@ -111,12 +113,12 @@ CopyFile::~CopyFile() {
     munmap(data_, std::max<uint64_t>(bytes_, 1));
 }
 
-Status carry(World &world, Backend &backend, const std::string &channel,
+Status carry(World &world, const std::string &channel,
              std::span<const CopyLeg> legs) {
   const auto goes = [](bool send) {
     return [send](const CopyLeg &leg) { return leg.send == send; };
   };
-  Lane out(world, backend, channel), in(world, backend, channel);
+  Lane out(world, channel), in(world, channel);
   Status sent, received;
   std::thread sender;
   if (std::any_of(legs.begin(), legs.end(), goes(true)))

@@ -1,5 +1,6 @@
 // Bytes of files that processes of a run send each other beside the steps, over
-// the run's own communication, and the files in memory that they lie in.
+// the communication of host memory that the run has, and the files in memory
+// that they lie in.
 #pragma once
 
 #include "runtime/comm/World.h"
@@ -37,7 +38,8 @@ struct CopyLeg {
 // Sends and receives at the same time, each in order, in pieces of a MiB.
 // Both ends go through what they share in the same order; then none waits for
 // one that waits for it. `channel` must be used by one such call at a time.
-Status carry(World &world, Backend &backend, const std::string &channel,
+// Errors: those of the world, which may communicate memory of devices alone.
+Status carry(World &world, const std::string &channel,
              std::span<const CopyLeg> legs);
 
 } // namespace merak::runtime

@@ -129,12 +129,6 @@ private:
     if (first->file.mode() != "train")
       return Status::error(fmt::format(
           "\"{}\" does not train: --restarts is for training", run_.plan));
-    if (run_.copies && !options_.launcher.empty() &&
-        first->file.device() == "cuda")
-      return Status::error(fmt::format(
-          "\"{}\" is a plan for cuda: --copies of ranks that are processes "
-          "needs communication of host memory, which GPUs' ranks do not have",
-          run_.plan));
     ranks_ = first->file.ranks_size();
     hosts_ = *parseHosts(options_.hosts); // usageProblem has looked
     if (!hosts_.empty()) {

@@ -28,13 +28,15 @@ int exitCode(const std::string &tool, const Status &status) {
 int asRank(const std::string &tool, const std::string &backend,
            const WorldRegistry &worlds,
            const std::function<Status(World &, std::string &early)> &body,
-           const int &failureCode, const std::vector<int> &localDevices) {
+           const int &failureCode, bool hostMemory,
+           const std::vector<int> &localDevices) {
   auto identity =
       launchIdentity([](const char *name) { return std::getenv(name); });
   if (!identity)
     return exitCode(tool, identity.status());
   if (size_t(identity->rank) < localDevices.size())
     identity->localDevice = localDevices[size_t(identity->rank)];
+  identity->hostMemory = hostMemory;
   const auto make = worlds.find(backend);
   if (make == worlds.end())
     return exitCode(tool, Status::error(fmt::format(

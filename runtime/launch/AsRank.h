@@ -20,12 +20,12 @@ constexpr int kFailed = 1; // an exit code
 // failure of one process ends the others within seconds. `early`: why a run
 // that went well ended before its time; rank 0 says so. Messages go to stderr
 // after "TOOL: error: "; returns the exit code, of a failure `failureCode`.
-// `localDevices`: by rank, which device of its host it has; empty: that of its
-// number there.
+// `hostMemory`: see LaunchIdentity. `localDevices`: by rank, which device of
+// its host it has; empty: that of its number there.
 int asRank(const std::string &tool, const std::string &backend,
            const WorldRegistry &worlds,
            const std::function<Status(World &, std::string &early)> &body,
-           const int &failureCode = kFailed,
+           const int &failureCode = kFailed, bool hostMemory = false,
            const std::vector<int> &localDevices = {});
 
 // Prints the messages that are not empty, as above.

@@ -61,6 +61,14 @@ public:
 private:
   bool isGiven(const char *name) const { return given_.count(name) > 0; }
   bool hasProcesses() const { return !options_.agent.launcher.empty(); }
+  // Processes of CPUs have MPI, however they were started; those of GPUs, which
+  // do without, if their launcher brings it.
+  bool sendsHostMemory() const {
+    const std::string &launcher = options_.agent.launcher;
+    return !hasProcesses() || !facts_.onGpus ||
+           launcher.find("mpirun") != std::string::npos ||
+           launcher.find("mpiexec") != std::string::npos;
+  }
   void problem(std::string text) {
     problems_.merge(Status::error(std::move(text)));
   }
@@ -114,8 +122,8 @@ private:
     std::string &mode = options_.replan.mode, why;
     if (!isGiven("--replan")) {
       mode = "auto";
-      if (facts_.onGpus)
-        why = " (the state of GPUs is not moved yet)";
+      if (!sendsHostMemory())
+        why = " (GPUs' ranks that are processes move their state by MPI)";
       else if (options_.arena == "separate")
         why = " (auto needs --arena=packed)";
       if (!why.empty())
@@ -131,9 +139,9 @@ private:
     const CheckpointOptions &checkpoint = options_.checkpoint;
     if (!isGiven("--copies")) {
       copies = hasProcesses() || checkpoint.saveEvery == 0 ? 1 : 0;
-      if (hasProcesses() && facts_.onGpus) {
+      if (!sendsHostMemory()) {
         copies = 0;
-        why = " (GPUs' ranks that are processes have none yet)";
+        why = " (GPUs' ranks that are processes send them by MPI)";
       } else if (copies > 0) {
         arguments_.push_back("--copies=1");
       }

@@ -4,8 +4,8 @@
 //
 //             one host, no --launcher        several hosts, or --launcher
 //   ranks     threads of one process         processes, by mpirun
-//   copies    without --save-every           always, but of GPUs' ranks
-//   replan    auto; suggest where the state cannot move (GPUs)
+//   copies    without --save-every           always; of GPUs' ranks by mpirun
+//   replan    auto                           auto; of GPUs' ranks by mpirun
 //   log       none                           beside the plan, for the agent
 #pragma once
 

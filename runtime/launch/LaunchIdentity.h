@@ -35,6 +35,9 @@ struct LaunchIdentity {
   std::string run;
   // The run's secret or the file that has it, from the user; both may be empty.
   std::string token, tokenFile;
+  // Processes send each other host memory too, whatever their ranks compute on;
+  // said by the run, not by the environment.
+  bool hostMemory = false;
   double connectSeconds = 60; // MERAK_CONNECT_SECONDS: for all to come
   double silenceSeconds = 7;  // MERAK_SILENCE_SECONDS: then a rank is lost
 };

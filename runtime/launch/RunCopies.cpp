@@ -75,8 +75,7 @@ std::string passArgument(const CopyRun &run, int64_t targets,
                      diskStep);
 }
 
-Status passCopies(const RunCopiesOptions &options, World &world,
-                  const BackendFactory &factory) {
+Status passCopies(const RunCopiesOptions &options, World &world) {
   const size_t colon = options.pass.rfind(':');
   const auto started = parseStarted(options.pass.substr(0, colon));
   if (!started || colon == std::string::npos)
@@ -84,12 +83,8 @@ Status passCopies(const RunCopiesOptions &options, World &world,
         fmt::format("--pass-copies: expected ID:START:TARGETS:STEP, found "
                     "\"{}\"",
                     options.pass));
-  ThreadPool pool(1);
-  auto backend = factory(pool);
-  if (!backend)
-    return backend.status();
   return CopyStart::pass(
-             started->run, int(started->last), world, **backend,
+             started->run, int(started->last), world,
              std::strtoll(options.pass.c_str() + colon + 1, nullptr, 10))
       .status();
 }

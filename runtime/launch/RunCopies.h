@@ -33,8 +33,7 @@ std::string copiesArgument(const CopyRun &run, int64_t last);
 // `targets`: how many processes are on hosts of the next start; `diskStep`: of
 // the checkpoint that there is besides, -1: none.
 std::string passArgument(const CopyRun &run, int64_t targets, int64_t diskStep);
-Status passCopies(const RunCopiesOptions &options, World &world,
-                  const BackendFactory &factory);
+Status passCopies(const RunCopiesOptions &options, World &world);
 
 // How the log tells of a run that was started again; null: it was not.
 nlohmann::ordered_json restartEntry(const RunCopiesOptions &options,
@@ -49,6 +48,8 @@ public:
        int64_t &steps);
   // Before the session loads what `load` became.
   Status fetch(Session &session, World *world);
+  // Whether processes send each other what they keep: there are several hosts.
+  bool areSent() const { return start_->hosts().names.size() > 1; }
   // Behind that: what is told, on rank 0's process.
   std::vector<std::string> notes(int64_t step);
   // The same, with where the state came from.

@@ -1,6 +1,7 @@
 #include "runtime/launch/RunMain.h"
 
 #include "runtime/comm/rendezvous/ProcessWorld.h"
+#include "runtime/core/HostMemory.h"
 #include "runtime/core/Output.h"
 #include "runtime/core/SecondsSince.h"
 #include "runtime/data/Npy.h"
@@ -142,9 +143,6 @@ Status checkOptions(const RunOptions &options, const LoadedPlan &plan,
   if (infer && options.replan.isOn())
     problems.merge(Status::error(fmt::format(
         "\"{}\" does not train: --replan is for training", options.plan)));
-  if (options.replan.mode == "auto" && plan.file.device() == "cuda")
-    problems.merge(Status::error("--replan=auto needs ranks of CPUs: state "
-                                 "moves between memories of hosts so far"));
   if (options.replan.mode == "auto" && options.session.separateArena)
     problems.merge(Status::error("--replan=auto needs --arena=packed"));
   problems.merge(checkAgainst(options.session, plan.file));
@@ -216,6 +214,14 @@ SaveOptions saveOptions(const RunOptions &options) {
   SaveOptions save = options.checkpoint.save;
   save.anyValues = options.session.onNonFinite == OnNonFinite::ignore;
   return save;
+}
+
+// What there is to say, without the table behind it.
+Status firstOf(const Status &status) {
+  for (const std::string &message : status.messages())
+    if (!message.empty())
+      return Status::error(message);
+  return status;
 }
 
 // The steps of a run, and what is written between them.
@@ -524,7 +530,16 @@ private:
       return tell(news, log);
     }
     auto session = makeNext(std::move(*plan), {session_.get(), &*migration});
-    MERAK_RETURN_IF_ERROR(agree(store_, "next session", session.status()));
+    Status made = session.status();
+    if (!isAgreed(made)) // all know already
+      made = agree(store_, "next session", made);
+    if (store_->aborted())
+      return made;
+    if (!made.ok()) { // a device has no memory for both
+      if (replanner_)
+        replanner_->kept(step, firstOf(made), news);
+      return tell(news, log);
+    }
     MERAK_RETURN_IF_ERROR(
         (*session)->takeState(*session_, *migration).status());
     next = std::move(*session);
@@ -587,6 +602,22 @@ Status train(std::unique_ptr<Session> &session, const RunOptions &options,
   return problems;
 }
 
+// Whether processes can send each other what `option` takes: those of GPUs
+// communicate the memory of their devices, and that of hosts only by MPI.
+Status checkHostMemory(World *world, const char *option, const char *without) {
+  if (!world || !world->store())
+    return {};
+  HostMemory memory;
+  const bool reached = world->communicator(world->ranks().front(), memory).ok();
+  return agree(world->store(), "host memory",
+               reached ? Status()
+                       : Status::error(fmt::format(
+                             "{} of GPUs' ranks that are processes needs MPI "
+                             "for host memory: start them with mpirun, in a "
+                             "build that has MPI, or give {}",
+                             option, without)));
+}
+
 Status run(RunOptions &options, const BackendFactory &factory,
            const ClusterLinks &clusterLinks, const Costs &costs, World *world,
            RunEnd &end) {
@@ -598,6 +629,15 @@ Status run(RunOptions &options, const BackendFactory &factory,
                                   options.checkpoint.load, options.steps);
     MERAK_RETURN_IF_ERROR(agree(store, "copies", opened.status()));
     copies = std::move(*opened);
+  }
+  Status reached;
+  if (copies && copies->areSent())
+    reached = checkHostMemory(world, "--copies", "--copies=0");
+  if (reached.ok() && options.replan.mode == "auto")
+    reached = checkHostMemory(world, "--replan=auto", "--replan=suggest");
+  if (!reached.ok()) {
+    end.failureCode = 2;
+    return reached;
   }
   auto plan = openPlan(options, clusterLinks, costs, world);
   MERAK_RETURN_IF_ERROR(agree(store, "plan", plan.status()));
@@ -724,7 +764,9 @@ int runAsRank(RunOptions &options, const BackendFactory &factory,
         early = end.early;
         return status;
       },
-      end.failureCode, localDevices(options.places));
+      end.failureCode,
+      options.copies.copies.hosts > 0 || options.replan.mode == "auto",
+      localDevices(options.places));
   return code == 0 && end.again ? kStartAgain : code;
 }
 
@@ -777,10 +819,10 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   if (!options.copies.remove.empty())
     return exitCode(kTool, removeCopies(options.copies.remove));
   if (!options.copies.pass.empty())
-    return asRank(
-        kTool, "cpu", worlds, [&](World &world, std::string &) -> Status {
-          return passCopies(options.copies, world, backends.at("cpu"));
-        });
+    return asRank(kTool, "cpu", worlds,
+                  [&](World &world, std::string &) -> Status {
+                    return passCopies(options.copies, world);
+                  });
   if (!options.status.empty()) {
     auto text = statusOf(options.status);
     return exitCode(kTool, text.ok() ? printLine(*text) : text.status());

@@ -76,7 +76,7 @@ struct SessionOptions {
   // Each buffer in an allocation of its own, between red zones (Arena.h).
   bool separateArena = false;
   // State in memory of its own, on hosts, so that a session of another plan can
-  // take over what the migration keeps, without a copy.
+  // take over what the migration keeps, without a copy. Nothing on devices.
   bool stateApart = false;
   Succession succession; // with stateApart
   FaultRequest fault;

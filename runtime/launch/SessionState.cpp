@@ -3,6 +3,7 @@
 
 #include "runtime/comm/inproc/InprocCommunicator.h"
 #include "runtime/comm/rendezvous/ProcessWorld.h"
+#include "runtime/core/HostMemory.h"
 #include "runtime/core/LearningRate.h"
 #include "runtime/launch/TraceWriter.h"
 #include "runtime/migration/StateMemory.h"
@@ -84,10 +85,8 @@ Status Session::loadWeights(const std::string &load, std::string *note,
 
 // Memory for the state of a rank: of the session before what is kept.
 Result<BufferMemory> Session::stateOf(int rank, const Backend &backend) const {
-  if (!options_.stateApart)
+  if (!options_.stateApart || !backend.isHost())
     return BufferMemory();
-  if (!backend.isHost())
-    return Status::error("state lies apart from arenas on hosts alone");
   BufferMemory kept;
   if (const migration::Migration *migration = options_.succession.migration)
     for (const migration::Kept &entry : migration->kept) {
@@ -117,6 +116,7 @@ Session::moveState(const Session &from, const migration::Migration &migration) {
                                            *options_.links, migration.devices())
                                      : nullptr);
   World &world = world_->store() ? *world_ : threads;
+  HostMemory host; // messages are packed there
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::vector<migration::DeviceMemory> devices;
   auto memoryOf = [](const Session &session, int rank) -> const RankMemory * {
@@ -130,7 +130,7 @@ Session::moveState(const Session &from, const migration::Migration &migration) {
       return Status::error(
           fmt::format("device {} is none of the {} of the migration", device,
                       migration.devices()));
-    auto communicator = world.communicator(device, *memories_.front().backend);
+    auto communicator = world.communicator(device, host);
     if (!communicator)
       return communicator.status();
     communicators.push_back(std::move(*communicator));

@@ -17,18 +17,38 @@ using runtime::Communicator;
 using runtime::RankMemory;
 using runtime::View;
 
+// Of kept buffers of devices, through host memory.
+constexpr int64_t kKeptPiece = 4 << 20; // bytes
+
+// Bytes of host memory that a device has taken beside its arenas.
+class Extra {
+public:
+  void add(int64_t bytes) {
+    const int64_t now = bytes_ += bytes;
+    int64_t most = most_.load();
+    while (now > most && !most_.compare_exchange_weak(most, now))
+      ;
+  }
+  int64_t most() const { return most_.load(); }
+
+private:
+  std::atomic<int64_t> bytes_{0}, most_{0};
+};
+
 // A dense local tensor, or a part of a message.
 struct Dense {
   char *data = nullptr;
   planpb::DType dtype = planpb::DTYPE_INVALID;
   std::vector<int64_t> shape;
+  runtime::Backend *device = nullptr; // whose memory it is; null: the host's
 };
 
 Dense bufferOf(const RankMemory &rank, int index) {
   const planpb::Buffer &buffer = rank.program->proto().buffers(index);
   return {static_cast<char *>(rank.program->bufferData(index)),
           buffer.dtype(),
-          {buffer.shape().begin(), buffer.shape().end()}};
+          {buffer.shape().begin(), buffer.shape().end()},
+          rank.backend->isHost() ? nullptr : rank.backend};
 }
 
 // Rows of a box one by one, in the float type of the target.
@@ -62,9 +82,9 @@ Status convertBox(const Dense &from, const std::vector<int64_t> &fromOrigin,
   return {};
 }
 
-Status moveBox(const Dense &from, const std::vector<int64_t> &fromOrigin,
-               const Dense &to, const std::vector<int64_t> &toOrigin,
-               const std::vector<int64_t> &extent) {
+Status moveOnHost(const Dense &from, const std::vector<int64_t> &fromOrigin,
+                  const Dense &to, const std::vector<int64_t> &toOrigin,
+                  const std::vector<int64_t> &extent) {
   if (from.dtype != to.dtype)
     return convertBox(from, fromOrigin, to, toOrigin, extent);
   layout::copyBox(from.data, from.shape, fromOrigin, to.data, to.shape,
@@ -72,20 +92,75 @@ Status moveBox(const Dense &from, const std::vector<int64_t> &fromOrigin,
   return {};
 }
 
-// Bytes that a device has allocated beside its arenas.
-class Extra {
+// The rows of a tensor that a box lies in, in host memory: the tensor's own, or
+// a copy of those of a device, as long as the box is moved. Rows are what the
+// first dimension counts.
+class Rows {
 public:
-  void add(int64_t bytes) {
-    const int64_t now = bytes_ += bytes;
-    int64_t most = most_.load();
-    while (now > most && !most_.compare_exchange_weak(most, now))
-      ;
+  Rows(const Dense &tensor, const std::vector<int64_t> &origin,
+       const std::vector<int64_t> &extent, Extra &extra)
+      : rows_(tensor), origin_(origin), extra_(extra) {
+    if (!tensor.device)
+      return;
+    bytes_ = dtypeSize(tensor.dtype);
+    for (size_t d = 1; d < extent.size(); ++d) {
+      bytes_ *= tensor.shape[d];
+      isWhole_ = isWhole_ && extent[d] == tensor.shape[d];
+    }
+    there_ = tensor.data;
+    if (!extent.empty()) {
+      there_ += origin[0] * bytes_;
+      bytes_ *= extent[0];
+      rows_.shape[0] = extent[0];
+      origin_[0] = 0;
+    }
+    copy_.reset(new char[size_t(bytes_)]);
+    rows_.data = copy_.get();
+    extra_.add(bytes_);
   }
-  int64_t most() const { return most_.load(); }
+  Rows(const Rows &) = delete;
+  ~Rows() {
+    if (copy_)
+      extra_.add(-bytes_);
+  }
+
+  const Dense &tensor() const { return rows_; }
+  const std::vector<int64_t> &origin() const { return origin_; }
+  Status read() {
+    return copy_ ? rows_.device->copyToHost(copy_.get(), there_,
+                                            uint64_t(bytes_), nullptr)
+                 : Status();
+  }
+  // What of them the box does not cover stays as it is.
+  Status readRest() { return isWhole_ ? Status() : read(); }
+  Status write() {
+    return copy_ ? rows_.device->copyToDevice(there_, copy_.get(),
+                                              uint64_t(bytes_), nullptr)
+                 : Status();
+  }
 
 private:
-  std::atomic<int64_t> bytes_{0}, most_{0};
+  Dense rows_;
+  std::vector<int64_t> origin_;
+  Extra &extra_;
+  std::unique_ptr<char[]> copy_;
+  char *there_ = nullptr;
+  int64_t bytes_ = 0;
+  bool isWhole_ = true;
 };
+
+// Through host memory where one of them is a device's.
+Status moveBox(const Dense &from, const std::vector<int64_t> &fromOrigin,
+               const Dense &to, const std::vector<int64_t> &toOrigin,
+               const std::vector<int64_t> &extent, Extra &extra) {
+  Rows source(from, fromOrigin, extent, extra);
+  Rows target(to, toOrigin, extent, extra);
+  MERAK_RETURN_IF_ERROR(source.read());
+  MERAK_RETURN_IF_ERROR(target.readRest());
+  MERAK_RETURN_IF_ERROR(moveOnHost(source.tensor(), source.origin(),
+                                   target.tensor(), target.origin(), extent));
+  return target.write();
+}
 
 // Memory of one message; counted as long as it lives.
 class Packed {
@@ -131,9 +206,10 @@ public:
     for (const LocalCopy &copy : migration_.copies)
       if (copy.device == memory_.device) {
         const Piece &piece = copy.piece;
-        MERAK_RETURN_IF_ERROR(moveBox(
-            bufferOf(*memory_.source, piece.source), piece.from,
-            bufferOf(*memory_.target, piece.target), piece.to, piece.extent));
+        MERAK_RETURN_IF_ERROR(moveBox(bufferOf(*memory_.source, piece.source),
+                                      piece.from,
+                                      bufferOf(*memory_.target, piece.target),
+                                      piece.to, piece.extent, extra_));
         moved_.copiedBytes += piece.bytes;
       }
     for (size_t b = 0; b < migration_.buckets.size(); ++b)
@@ -159,24 +235,41 @@ private:
         moved_.keptBytes += kept.bytes;
         continue;
       }
-      std::copy_n(from.data, kept.bytes, to.data);
+      MERAK_RETURN_IF_ERROR(copyKept(from, to, kept.bytes));
       moved_.keptByCopyBytes += kept.bytes;
     }
     return {};
   }
 
-  Status pack(const Packed &packed) const {
+  // As they are, a piece at a time where a device has them.
+  Status copyKept(const Dense &from, const Dense &to, int64_t bytes) {
+    if (!from.device && !to.device) {
+      std::copy_n(from.data, bytes, to.data);
+      return {};
+    }
+    for (int64_t at = 0; at < bytes; at += kKeptPiece) {
+      const int64_t size = std::min(kKeptPiece, bytes - at);
+      const auto part = [&](const Dense &tensor) {
+        return Dense{tensor.data + at, planpb::U8, {size}, tensor.device};
+      };
+      MERAK_RETURN_IF_ERROR(
+          moveBox(part(from), {0}, part(to), {0}, {size}, extra_));
+    }
+    return {};
+  }
+
+  Status pack(const Packed &packed) {
     return packed.forPieces([&](const Piece &piece, const Dense &place,
                                 const std::vector<int64_t> &zero) {
       return moveBox(bufferOf(*memory_.source, piece.source), piece.from, place,
-                     zero, piece.extent);
+                     zero, piece.extent, extra_);
     });
   }
-  Status unpack(const Packed &packed) const {
+  Status unpack(const Packed &packed) {
     return packed.forPieces([&](const Piece &piece, const Dense &place,
                                 const std::vector<int64_t> &zero) {
       return moveBox(place, zero, bufferOf(*memory_.target, piece.target),
-                     piece.to, piece.extent);
+                     piece.to, piece.extent, extra_);
     });
   }
 
@@ -258,9 +351,6 @@ Status checkMemory(const Migration &migration, const DeviceMemory &memory) {
     if (found != expected)
       problems.merge(Status::error(fmt::format(
           "has rank {} of the {} plan, not {}", found, plan, expected)));
-    if (rank && !rank->backend->isHost())
-      problems.merge(Status::error(fmt::format(
-          "its memory of the {} plan is out of the host's reach", plan)));
   };
   check(memory.source, migration.sourceRank[size_t(device)], "source");
   check(memory.target, migration.targetRank[size_t(device)], "target");

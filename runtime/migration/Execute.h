@@ -26,14 +26,17 @@ struct Moved {
   int64_t keptBytes = 0, keptByCopyBytes = 0;
   int64_t copiedBytes = 0;
   int64_t sentBytes = 0, receivedBytes = 0, messages = 0; // messages: sent
-  int64_t peakBytes = 0; // of pack and receive buffers
+  // Of host memory at a time: pack and receive buffers, and, of devices, rows
+  // of the buffers that are read and written (twice the largest one at most).
+  int64_t peakBytes = 0;
 };
 
 // All processes of the run call it with the devices that they have; each device
 // is a thread. Afterwards every buffer of the target that holds state has the
 // bits that a checkpoint of the source would have brought there; the source is
-// as it was. Result: by `memories`. Errors: memory that the host cannot reach,
-// and those of the communicator, after which the target's state is lost.
+// as it was. Result: by `memories`. Memory of devices goes through the host's,
+// which is what communicators send. Errors: those of copies and communicators,
+// after which the target's state is lost.
 Result<std::vector<Moved>>
 executeMigration(const Migration &migration,
                  std::span<const DeviceMemory> memories);

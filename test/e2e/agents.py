@@ -14,10 +14,28 @@ import seams
 from harness import Failed
 
 GPT = os.path.join(harness.MODELS, "gpt2-tiny/model.onnx")
+# Where devices are emulated, which takes long.
+SMALL = [os.path.join(harness.MODELS, "mlp-ce/model.onnx"), "--global-batch=8",
+         "--optimizer=adamw"]
 STEP = 0.03  # seconds of a step
 STEPS, EVERY = 60, 7
 SILENCE = 8  # seconds until a run that does nothing is killed
 COPIES = 5  # steps from one copy to the next
+GPUS = "merak-run-emulated"  # merak-run on GPUs that are emulated
+NCCL = "libmerak-nccl-stand-in.so"  # what they communicate by
+
+
+def has_gpus(bin_dir):
+    return os.path.exists(os.path.join(bin_dir, NCCL))
+
+
+def on_gpus(tools, processes):
+    """From now on runs of this case compute on emulated GPUs, of which each process
+    has one; there are as many multiprocessors as what communicates asks for."""
+    tools.program = GPUS
+    if processes:
+        tools.extra.update(MERAK_NCCL_LIBRARY=os.path.join(tools.bin_dir, NCCL),
+                           MERAK_EMULATED_PROCESSORS="1024")
 
 
 def pace_for(tools, plan, step):
@@ -27,10 +45,10 @@ def pace_for(tools, plan, step):
     return str(step / (float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]))
 
 
-def gpt_plan(tools, mesh, name, *options):
+def gpt_plan(tools, mesh, name, *options, model=(GPT,)):
     """A plan, and how slow devices are so that its steps take STEP."""
     path = tools.path(name)
-    tools.run("merakc", GPT, "-o", path, f"--mesh={mesh}", *options)
+    tools.run("merakc", *model, "-o", path, f"--mesh={mesh}", *options)
     return path, pace_for(tools, path, STEP)
 
 
@@ -136,7 +154,9 @@ class Agent:
                           encoding="utf-8") as file:
                     for child in file.read().split():
                         with open(f"/proc/{child}/comm", encoding="utf-8") as comm:
-                            if comm.read().strip() == name:
+                            # Of which the kernel keeps 15 characters.
+                            if comm.read().strip() in (
+                                    name, GPUS[:15] if name == "merak-run" else name):
                                 found.append(int(child))
                         found += self.below(name, child)
         return found

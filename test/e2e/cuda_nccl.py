@@ -17,6 +17,7 @@ lost    a rank that fails, hangs or is killed, and a communicator that fails: th
         others end with its name
 wrong   ranks that do not issue in one order, or ask for different things, are
         told apart by the stand-in
+alone   what sends host memory is refused where NCCL is all there is
 memory  what opening communicators took is counted before the first step
 """
 import functools
@@ -82,6 +83,7 @@ OTHERS = [
     ("wrong", "count:0.3", "tp=2", []),
     ("wrong", "count:1.2", "pp=2", []),
     ("silent",), ("ordered",), ("crowded",), ("memory",),
+    ("alone", "--replan=auto"), ("alone", "--copies=1"),
 ]
 
 
@@ -377,6 +379,24 @@ def memory(tools):
                              not in ended[0].errors):
             raise Failed(f"rank {rank} ended with {end.code}: {ended[0].errors}")
     return "12 MiB"
+
+
+def alone(option, tools):
+    """Started without MPI. Copies are between hosts: folders of each rank's own."""
+    plan, data = compile_case(tools, "mlp-ce", "dp=2", "half", "1f1b", [])
+    options = [option]
+    if option == "--copies=1":
+        options.append("--copies-of=0123456789abcdef:0:4")
+    for rank in range(2):
+        os.makedirs(tools.path(f"host{rank}"))
+    ended = apart(tools, 2, plan, data, f"--steps={STEPS}", *options,
+                  extra=lambda rank: {"MERAK_COPIES": tools.path(f"host{rank}")})
+    wanted = (f"merak-run: error: {option.removesuffix('=1')} of GPUs' ranks that are "
+              "processes needs MPI for host memory: start them with mpirun")
+    said = "".join(end.errors for end in ended)
+    if [end.code for end in ended] != [2, 2] or said.count(wanted) != 1:
+        raise Failed(f"ended with {[end.code for end in ended]}: {said}")
+    return "exit code 2"
 
 
 def main():

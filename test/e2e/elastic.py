@@ -22,6 +22,9 @@ saves     checkpoints and the timeline go on; a run that goes on from one of the
 broken    no compiler, and one that fails: training goes on and one line says so
 processes ranks as processes take another plan together, with the bits of threads
           (skipped, with the reason, where MPI is missing)
+gpus      the same as exact on emulated GPUs, whose memory the host reaches by copies
+          alone, of one process and of several; of devices that hold no two plans the
+          plan stays
 refused   what cannot be, in sentences
 
 Times are printed. The machine may be slow itself, and a run may see that: what is
@@ -44,6 +47,7 @@ import harness
 import mpi
 import parts
 import seams
+from agents import has_gpus, on_gpus
 from harness import Case, Failed
 from migration import mpi_is_built
 
@@ -56,6 +60,8 @@ STEP, SLOWER = 0.12, 4
 # A run: normal until FROM, disturbed until TO.
 FROM, TO, STEPS = 15, 60, 110
 SWITCH = "switch"
+GPUS = (("residual", "pp=4", ["--mesh=pp=4"]), ("wide", "pp=2,dp=2", []))
+GPUS_APART = GPUS[:1]  # no process is left without a rank
 
 
 def compile_plan(tools, path, *options, model=GPT):
@@ -241,7 +247,7 @@ def replay_body(mesh, options, tools):
     return f"{len(losses)} steps, {len(of(events, SWITCH))} switches"
 
 
-def exact_body(name, mesh, searched, tools):
+def exact_body(name, mesh, searched, tools, ranks=None, moves=False):
     """Weights stay, and the momentum sums whole numbers."""
     data, path = seams.write_data(tools, name), tools.path("exact.plan")
     options = ["--global-batch=8", "--optimizer=sgd:lr=0,momentum=1"]
@@ -252,11 +258,14 @@ def exact_body(name, mesh, searched, tools):
     tools.extra["MERAK_PACE"] = str(STEP / seconds)
     wanted, _, _ = train(tools, path, data=data, replan=None, name="wanted")
     found, events, said = train(tools, path, plans, data=data,
-                                slow=f"1:6:{FROM}:{TO}")
-    some(events, said)
+                                slow=f"1:6:{FROM}:{TO}", ranks=ranks)
+    moved = some(events, said)["moved_bytes"]
+    if moves and not moved:
+        raise Failed(f"no state moved: {events}")
     same(found, weights(tools, "run"), [step["loss"] for step in wanted],
          weights(tools, "wanted"))
-    return f"switched after {[event['step'] for event in of(events, SWITCH)]}"
+    return (f"switched after {[event['step'] for event in of(events, SWITCH)]}, "
+            f"{moved} bytes moved")
 
 
 def shares_body(name, mesh, devices, tools):
@@ -450,6 +459,46 @@ def processes_body(tools):
             f"{1e3 * first['stall_seconds']:.0f} ms")
 
 
+def gpus_body(name, mesh, searched, ranks, tools):
+    """State of devices moves through the host's memory: between ranks that share one,
+    or between processes with one each, by MPI."""
+    on_gpus(tools, processes=bool(ranks))
+    return exact_body(name, mesh, searched, tools, ranks, moves=True)
+
+
+def crowded_body(ranks, tools):
+    """Of devices that hold one plan and not two the plan stays, and training goes on."""
+    on_gpus(tools, processes=bool(ranks))
+    data, path = seams.write_data(tools, "residual"), tools.path("exact.plan")
+    options = ["--global-batch=8", "--optimizer=sgd:lr=0,momentum=1", "--mesh=pp=4"]
+    seconds = compile_plan(tools, path, *options, "--microbatch=1",
+                           model=exact_models.path("residual"))
+    plans = family(tools, "1:6", model=exact_models.path("residual"),
+                   options=[*options, "--devices=4"])
+    wanted, _, _ = train(tools, path, data=data, replan=None, name="wanted", steps=50)
+    low, high = 1 << 20, 1 << 30
+    while low + (1 << 20) < high:  # hardly more than one plan needs
+        tools.extra["MERAK_EMULATED_BYTES"] = str(middle := (low + high) // 2)
+        arguments = [path, f"--data={data}", "--steps=1", "--threads=1"]
+        if ranks:
+            mpi.mpi(tools, ranks, *arguments, expect=None)
+        else:
+            tools.run("merak-run", *arguments, expect=None)
+        low, high = (low, middle) if tools.returncode == 0 else (middle, high)
+    tools.extra["MERAK_EMULATED_BYTES"] = str(high)
+    tools.extra["MERAK_PACE"] = str(STEP / seconds)
+    found, events, said = train(tools, path, plans, data=data, steps=50, ranks=ranks,
+                                slow=f"1:6:{FROM}:1000")
+    if of(events, SWITCH) or not of(events, "keep"):
+        raise Failed(f"{events}: {said}")
+    why = "not all ranks can take" if ranks else "session could not be made"
+    if why not in of(events, "keep")[-1]["why"] or "on a device with" not in said:
+        raise Failed(f"{events}: {said}")
+    same(found, weights(tools, "run"), [step["loss"] for step in wanted],
+         weights(tools, "wanted"))
+    return f"{high >> 20} MiB"
+
+
 def refused_body(tools):
     plan, infer = tools.path("gpt.plan"), tools.path("infer.plan")
     tools.run("merakc", GPT, "-o", plan, "--mesh=pp=2")
@@ -504,8 +553,20 @@ def main():
               Case("broken failing", functools.partial(
                   broken_body, "/bin/false", "ended with exit code 1")),
               Case("refused", refused_body)]
+    with_gpus = has_gpus(args.bin_dir)
+    if with_gpus:
+        cases += [Case(f"gpus {name} {mesh}",
+                       functools.partial(gpus_body, name, mesh, searched, None))
+                  for name, mesh, searched in GPUS]
+        cases.append(Case("gpus crowded", functools.partial(crowded_body, None)))
     if shutil.which("mpirun") and mpi_is_built(args.bin_dir):
         cases.append(Case("processes", processes_body))
+        if with_gpus:
+            cases += [Case(f"gpus processes {name} {mesh}",
+                           functools.partial(gpus_body, name, mesh, searched, 4))
+                      for name, mesh, searched in GPUS_APART]
+            cases.append(Case("gpus processes crowded",
+                              functools.partial(crowded_body, 4)))
     else:
         print("skipped: processes: there is no mpirun, or the tools were built "
               "without MPI")

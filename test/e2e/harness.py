@@ -150,8 +150,10 @@ class Tools:
         self.bin_dir, self.folder, self.timeout = bin_dir, folder, timeout
         self.commands = []
         self.extra = {}  # environment variables of this case
+        self.program = "merak-run"  # what stands for it in this case
 
     def start(self, tool, *arguments):
+        tool = self.program if tool == "merak-run" else tool
         command = [os.path.join(self.bin_dir, tool), *map(str, arguments)]
         extra = "".join(f"{k}={v} " for k, v in self.extra.items())
         self.commands.append(extra + shlex.join(command))

@@ -69,7 +69,7 @@ def data_of(model):
 def mpi(tools, ranks, *arguments, expect=0):
     tools.extra.update(ROOT_ALLOWED)
     return tools.run(shutil.which("mpirun"), "-np", ranks, *MPIRUN,
-                     os.path.join(tools.bin_dir, "merak-run"), *arguments,
+                     os.path.join(tools.bin_dir, tools.program), *arguments,
                      "--ranks=env", expect=expect)
 
 

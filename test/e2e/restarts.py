@@ -15,10 +15,11 @@ status     tells of it, and of copies in memory
 first      lost before there is a checkpoint, beside one of another run: from the beginning
 memory     the same with copies in memory (--copies): one process, and ranks of mpirun on
            what stands for three hosts, of which one loses its memory; in half of the
-           cases without a disk; the steps done again are few
+           cases without a disk; the steps done again are few; the same on emulated GPUs,
+           whose processes have what stands for NCCL beside MPI, and one of them is lost
 cut off    three hosts again, with state that each has alone (ZeRO): the one that is cut
            off loses its memory; a plan for the others goes on from copies, with the bits
-           of runs by hand that go on from there
+           of runs by hand that go on from there; the same on emulated GPUs
 two lost   with one copy that is one too many: from the checkpoint, and what was missing
 newer      a checkpoint that is newer than the copies counts
 damaged    copies of which a bit is wrong are not taken
@@ -45,10 +46,10 @@ import time
 import checkpoint
 import harness
 import mpi
-from agents import (COPIES, EVERY, SILENCE, STEP, STEPS, agent, as_replayed,
-                    as_undisturbed, elastic_plan, folders, gpt_plan, host_launcher,
-                    newest_copy, newest_saved, on_hosts, pace_for, same, tiny, undisturbed,
-                    whole, with_copies, with_memory)
+from agents import (COPIES, EVERY, GPT, SILENCE, SMALL, STEP, STEPS, agent, as_replayed,
+                    as_undisturbed, elastic_plan, folders, gpt_plan, has_gpus,
+                    host_launcher, newest_copy, newest_saved, on_gpus, on_hosts, pace_for,
+                    same, tiny, undisturbed, whole, with_copies, with_memory)
 from harness import Case, Failed
 from migration import mpi_is_built
 
@@ -110,6 +111,20 @@ def processes_body(seed, tools):
         return history(run, seed, wanted)
 
 
+def gpus_body(seed, tools):
+    """One of the ranks, which have NCCL and MPI; from copies in memory."""
+    on_gpus(tools, processes=True)
+    plan, pace = gpt_plan(tools, "pp=2,dp=2", "x.plan", "--zero=1", model=SMALL)
+    wanted = whole(tools, plan)
+    tools.extra["MERAK_PACE"] = pace
+    with agent(tools, plan, *with_copies(tools), on_hosts(tools), "--graphs=off",
+               every=0) as run:
+        said = history(run, seed, wanted)
+    if any(again["step"] and again["state"] != "copies" for again in run.restarts()):
+        raise Failed(f"went on with {run.restarts()}")
+    return said
+
+
 # --------------------------------------------------------------------- memory
 
 
@@ -126,14 +141,19 @@ def stopped_agent(run, body):
     return result
 
 
-def memory_body(mesh, seed, processes, tools):
-    plan, pace = gpt_plan(tools, mesh, "x.plan", *(["--zero=1"] if processes else []))
+def memory_body(mesh, seed, processes, gpus, tools):
+    if gpus:
+        on_gpus(tools, processes)
+    plan, pace = gpt_plan(tools, mesh, "x.plan", *(["--zero=1"] if processes else []),
+                          model=SMALL if gpus else [GPT])
     wanted = whole(tools, plan)
     chance = random.Random(seed)
     tools.extra.update(MERAK_PACE=pace, MERAK_WATCHDOG_SECONDS=str(SILENCE))
     options = with_copies(tools)
     if processes:
         options.append(on_hosts(tools))
+    if gpus:  # a step that is one graph takes as long as it does
+        options.append("--graphs=off")
     with agent(tools, plan, *options, every=0, save=seed % 2 == 0) as run:
         for number in range(chance.randint(1, 3)):
             run.wait_for_step((run.steps() or [0])[-1] + chance.randint(6, 12))
@@ -166,7 +186,9 @@ def memory_body(mesh, seed, processes, tools):
     return f"after steps {[r['step'] for r in run.restarts()]}"
 
 
-def cut_off_body(tools):
+def cut_off_body(gpus, tools):
+    if gpus:
+        on_gpus(tools, processes=True)
     plan, pace = gpt_plan(tools, "pp=2,dp=2", "x.plan", "--zero=1")
     os.makedirs(tools.path("others"))
     for mesh in ("pp=2", "dp=1"):
@@ -175,7 +197,7 @@ def cut_off_body(tools):
     tools.extra.update(mpi.ROOT_ALLOWED, MERAK_PACE=pace, MERAK_SILENCE_SECONDS="6",
                        MERAK_WATCHDOG_SECONDS="60", MERAK_LOOK_SECONDS="600")
     launcher = with_memory(tools, host_launcher(name))
-    hosts, steps = mpi.HOSTS, 120
+    hosts, steps = mpi.HOSTS, 40 if gpus else 120
     try:
         subprocess.run([hosts, "up", name, "3"], check=True, capture_output=True)
         with agent(tools, plan, *with_copies(tools), f"--launcher={launcher}",
@@ -601,7 +623,7 @@ def refused_body(tools):
     return "30 sentences"
 
 
-def cases(everything, with_mpi, why_no_hosts):
+def cases(everything, with_mpi, with_gpus, why_no_hosts):
     for seed in range(60 if everything else 3):
         mesh = ["pp=2,dp=2", "dp=2", "pp=2,tp=2"][seed % 3]
         yield Case(f"lost {mesh} {seed}", functools.partial(lost_body, mesh, seed))
@@ -611,14 +633,23 @@ def cases(everything, with_mpi, why_no_hosts):
         yield Case("hosts", hosts_body)
     for seed in range(20 if everything else 2):
         yield Case(f"memory {seed}", functools.partial(
-            memory_body, ["dp=2", "pp=2,dp=2"][seed % 2], seed, False))
+            memory_body, ["dp=2", "pp=2,dp=2"][seed % 2], seed, False, False))
     for seed in range(20 if everything else 2) if with_mpi else ():
         yield Case(f"memory of hosts {seed}", functools.partial(
-            memory_body, "pp=2,dp=2", seed, True))
+            memory_body, "pp=2,dp=2", seed, True, False))
+    for seed in range(10 if everything else 1) if with_gpus else ():
+        yield Case(f"memory of gpus {seed}", functools.partial(
+            memory_body, "dp=2", seed, False, True))
+        if with_mpi:
+            yield Case(f"processes of gpus {seed}", functools.partial(gpus_body, seed))
+            yield Case(f"memory of gpus on hosts {seed}", functools.partial(
+                memory_body, "pp=2,dp=2", seed, True, True))
     if with_mpi:
         yield Case("two lost", two_lost_body)
     if with_mpi and not why_no_hosts:
-        yield Case("cut off", cut_off_body)
+        yield Case("cut off", functools.partial(cut_off_body, False))
+        if with_gpus:
+            yield Case("cut off gpus", functools.partial(cut_off_body, True))
     if os.geteuid() == 0:
         yield Case("full", full_body)
     for name, body in [("newer", newer_body), ("damaged", damaged_body),
@@ -639,7 +670,8 @@ def main():
     why = mpi.why_no_hosts() if with_mpi else "there is no MPI"
     if why:
         print(f"skipped what needs hosts: {why}")
-    return harness.run_cases("restarts", list(cases(args.all, with_mpi, why)), args)
+    return harness.run_cases("restarts", list(cases(
+        args.all, with_mpi, has_gpus(args.bin_dir), why)), args)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #endif
 #ifdef MERAK_HAS_NCCL
 #include "runtime/comm/nccl/NcclWorld.h"
+#include "runtime/comm/rendezvous/PairedWorld.h"
 #endif
 #ifdef MERAK_HAS_MPI
 #include "runtime/comm/mpi/MpiWorld.h"
@@ -17,6 +18,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 
@@ -53,6 +55,15 @@ Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
 }
 #endif
 
+#ifdef MERAK_HAS_MPI
+Result<std::unique_ptr<runtime::World>>
+openMpi(const runtime::LaunchIdentity &identity) {
+  return runtime::openMpiWorld(
+      {identity.rank, identity.size, identity.masterAddress,
+       identity.masterPort, identity.connectSeconds, identity.silenceSeconds});
+}
+#endif
+
 // Ranks of CPUs as processes.
 Result<std::unique_ptr<runtime::World>>
 mpiWorld(const runtime::LaunchIdentity &identity) {
@@ -61,15 +72,27 @@ mpiWorld(const runtime::LaunchIdentity &identity) {
     return Status::error("cpu ranks in several processes communicate through "
                          "MPI: start them with mpirun or srun, not with "
                          "torchrun's variables");
-  return runtime::openMpiWorld(
-      {identity.rank, identity.size, identity.masterAddress,
-       identity.masterPort, identity.connectSeconds, identity.silenceSeconds});
+  return openMpi(identity);
 #else
   return Status::error("cpu ranks in several processes communicate through "
                        "MPI, which this build does not have: install "
                        "libopenmpi-dev and configure again");
 #endif
 }
+
+#if defined(MERAK_HAS_NCCL) && defined(MERAK_HAS_MPI)
+// Ranks of GPUs have MPI besides where the run sends host memory, or needs to
+// be told where rank 0 is, and their launcher brings it: an srun that does not
+// would be ended by MPI.
+bool takesMpi(const runtime::LaunchIdentity &identity) {
+  using Identity = runtime::LaunchIdentity;
+  if (identity.launcher == Identity::Mpirun)
+    return identity.hostMemory || identity.masterAddress.empty() ||
+           identity.masterPort == 0;
+  return identity.launcher == Identity::Slurm && identity.hostMemory &&
+         (std::getenv("PMIX_RANK") || std::getenv("PMI_RANK"));
+}
+#endif
 
 // Ranks of GPUs as processes.
 Result<std::unique_ptr<runtime::World>>
@@ -78,9 +101,17 @@ ncclWorld(const runtime::LaunchIdentity &identity) {
   localRank = identity.localRank;
   localDevice = identity.localDevice;
   cuda::Tuning::ofProcess().shareWithProcesses();
+#ifdef MERAK_HAS_MPI
+  if (takesMpi(identity)) {
+    auto hosts = openMpi(identity);
+    if (!hosts)
+      return hosts.status();
+    return runtime::pairWorlds(std::move(*hosts), runtime::openNcclWorld);
+  }
+#endif
   if (identity.masterAddress.empty() || identity.masterPort == 0)
-    return Status::error("cuda ranks under mpirun meet where MASTER_ADDR and "
-                         "MASTER_PORT say: set both");
+    return Status::error("this build has no MPI: cuda ranks under mpirun meet "
+                         "where MASTER_ADDR and MASTER_PORT say: set both");
   auto store = runtime::openStore(identity);
   if (!store)
     return store.status();

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <set>
 
 namespace merak::runtime {
@@ -42,8 +43,12 @@ bool outermost(const View &view, int64_t dim) {
 
 class DenseCommunicator : public Communicator {
 public:
-  DenseCommunicator(DenseLinks &links, Backend &backend)
-      : links_(links), backend_(backend) {}
+  DenseCommunicator(DenseLinks &links, Backend &backend, int session)
+      : links_(links), backend_(backend), session_(session) {}
+  ~DenseCommunicator() override {
+    for (const auto &[name, link] : opened_)
+      links_.close(link);
+  }
   int rank() const override { return links_.rank(); }
   int size() const override { return links_.size(); }
   void abort(const Status &reason) override { links_.abort(reason); }
@@ -63,7 +68,9 @@ public:
   std::string note() const override;
 
 private:
+  using Name = std::pair<std::vector<int>, std::string>;
   Status open(DenseEndpoint &endpoint);
+  Result<DenseLink *> link(const Name &name, bool narrow);
   Status pack(DenseEndpoint &endpoint, const Operand &operand,
               const View &input, StreamHandle stream);
   Status unpack(DenseEndpoint &endpoint, const Operand &operand,
@@ -80,7 +87,10 @@ private:
   };
   // Communicators that prepared instructions need, by members and purpose, in
   // the order in which they are opened. Equal on all members.
-  std::map<std::pair<std::vector<int>, std::string>, Needed> named_;
+  std::map<Name, Needed> named_;
+  int session_;
+  std::mutex mutex_; // lanes open what is not open yet
+  std::map<Name, DenseLink *> opened_;
 };
 
 // What tells communicators of the same members apart.
@@ -173,10 +183,22 @@ Status DenseCommunicator::open() {
   MERAK_RETURN_IF_ERROR(
       links_.expect(narrow, static_cast<int>(named_.size()) - narrow));
   for (const auto &[name, needed] : named_)
-    if (auto link = links_.open(name.first, name.second, needed.isNarrow());
-        !link)
-      return link.status();
+    if (auto opened = link(name, needed.isNarrow()); !opened)
+      return opened.status();
   return {};
+}
+
+Result<DenseLink *> DenseCommunicator::link(const Name &name, bool narrow) {
+  auto opened = links_.open(
+      name.first,
+      session_ > 0 ? fmt::format("{} of session {}", name.second, session_)
+                   : name.second,
+      narrow);
+  if (!opened)
+    return opened.status();
+  std::lock_guard lock(mutex_);
+  opened_[name] = *opened;
+  return *opened;
 }
 
 // Streams of one group have a communicator each, since nothing orders their
@@ -200,12 +222,11 @@ Status DenseCommunicator::open(DenseEndpoint &endpoint) {
   if (endpoint.link)
     return {};
   const CommSpec &spec = endpoint.spec;
-  const std::string purpose = purposeOf(spec, rank());
-  auto link = links_.open(spec.members, purpose,
-                          named_[{spec.members, purpose}].isNarrow());
-  if (!link)
-    return link.status();
-  endpoint.link = *link;
+  const Name name{spec.members, purposeOf(spec, rank())};
+  auto opened = link(name, named_[name].isNarrow());
+  if (!opened)
+    return opened.status();
+  endpoint.link = *opened;
   return {};
 }
 
@@ -328,8 +349,8 @@ Status DenseCommunicator::run(const CommCall &call) {
 } // namespace
 
 std::unique_ptr<Communicator> denseCommunicator(DenseLinks &links,
-                                                Backend &backend) {
-  return std::make_unique<DenseCommunicator>(links, backend);
+                                                Backend &backend, int session) {
+  return std::make_unique<DenseCommunicator>(links, backend, session);
 }
 
 } // namespace merak::runtime

@@ -48,9 +48,12 @@ public:
     return {};
   }
   // The communicator of a group for one purpose; opened by the first call,
-  // which waits for the members' calls. Stays with the links.
+  // which waits for the members' calls. Stays with the links until it is
+  // closed.
   virtual Result<DenseLink *> open(const std::vector<int> &members,
                                    const std::string &purpose, bool narrow) = 0;
+  // No more is asked of it; all members do so.
+  virtual void close(DenseLink *link) { (void)link; }
   // The library's own memory, if it has any (Communicator::memory).
   virtual MemorySource *memory() { return nullptr; }
   // The least that the library takes of the device for a communicator.
@@ -60,8 +63,10 @@ public:
   virtual Status abortReason() const = 0;
 };
 
-// Both must outlive the communicator.
-std::unique_ptr<Communicator> denseCommunicator(DenseLinks &links,
-                                                Backend &backend);
+// Both must outlive the communicator, which closes what it has opened. Several
+// of one rank, whose streams are others, share nothing: `session` tells them
+// apart, the same number on all ranks.
+std::unique_ptr<Communicator>
+denseCommunicator(DenseLinks &links, Backend &backend, int session = 0);
 
 } // namespace merak::runtime

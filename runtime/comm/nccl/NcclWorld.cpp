@@ -147,7 +147,7 @@ public:
           fmt::format("NCCL communicates memory of GPUs, the backend is {}",
                       backend.name()));
     device_ = cuda->device();
-    return denseCommunicator(*this, backend);
+    return denseCommunicator(*this, backend, sessions_++);
   }
 
   // NCCL's own memory, of which all communicators are told: they send from
@@ -176,7 +176,8 @@ public:
   // come with theirs, which may wait behind kernels of other communicators.
   // Each has one at a time, since it has one stream: where those of all of them
   // fit beside each other, and something else besides, none waits for ever, in
-  // whatever order they start.
+  // whatever order they start. Those of a plan that the run leaves run no
+  // more when those of the next one do.
   Status expect(int narrow, int wide) override {
     auto all = store_->gather("nccl communicators",
                               fmt::format("{} {}", narrow, wide), kOpenSeconds);
@@ -244,6 +245,20 @@ public:
     return static_cast<DenseLink *>(link);
   }
 
+  // Of a plan that the run has left. What an abort is to end stays.
+  void close(DenseLink *link) override {
+    std::unique_ptr<NcclLink> ended; // behind the lock: it may take a while
+    if (aborted() || !device_->freeBytes().ok())
+      return;
+    std::lock_guard lock(mutex_);
+    for (auto found = links_.begin(); found != links_.end(); ++found)
+      if (found->second.get() == link) {
+        ended = std::move(found->second);
+        links_.erase(found);
+        return;
+      }
+  }
+
 private:
   Result<void *> allocate(uint64_t bytes) override {
     MERAK_RETURN_IF_ERROR(device_->freeBytes().status());
@@ -300,6 +315,7 @@ private:
   std::mutex mutex_;
   std::map<std::string, std::unique_ptr<NcclLink>> links_;
   std::map<void *, uint64_t> memory_;     // bytes
+  int sessions_ = 0;                      // communicators of this rank
   int narrowBlocks_ = 0, wideBlocks_ = 0; // of a kernel; 0: not known
   std::atomic<bool> stop_{false};
   std::thread watcher_;

@@ -143,9 +143,7 @@ public:
     InprocWorld threads(int(hosts.size()));
     runStores(int(hosts.size()), [&](Store &store) {
       ThreadWorld world(store, threads);
-      ThreadPool pool(1);
-      TestBackend backend(pool);
-      auto passed = CopyStart::pass({kId, starts}, targets, world, backend, -1,
+      auto passed = CopyStart::pass({kId, starts}, targets, world, -1,
                                     host(hosts[size_t(store.rank())]));
       ASSERT_TRUE(passed.ok()) << passed.status().str();
       EXPECT_GT(*passed, 0u);

@@ -111,17 +111,21 @@ TEST_F(ElasticChoiceTest, HostsOfTheCluster) {
 
 TEST_F(ElasticChoiceTest, StateThatCannotMove) {
   facts.onGpus = true;
-  EXPECT_EQ(choose(""), "--elastic: at most 1000 restarts; --replan=suggest "
-                        "(the state of GPUs is not moved yet); --copies=1; "
-                        "ranks in one process");
-  EXPECT_EQ(forRuns(), "--replan=suggest --copies=1");
-  EXPECT_NE(choose("--hosts=a:1,b:1 --save=ckpt")
-                .find("--copies=0 (GPUs' ranks that are processes have none "
-                      "yet)"),
+  EXPECT_EQ(choose(""), "--elastic: at most 1000 restarts; --replan=auto; "
+                        "--copies=1; ranks in one process");
+  choose("--hosts=a:1,b:1");
+  EXPECT_EQ(forRuns(), "--replan=auto --copies=1 --log=out/x.run.jsonl");
+  choose("--launcher='mpiexec -n {ranks}'");
+  EXPECT_EQ(forRuns(), "--replan=auto --copies=1 --log=out/x.run.jsonl");
+  // What brings no MPI.
+  EXPECT_NE(choose("--launcher='srun -n {ranks}' --save=ckpt")
+                .find("--replan=suggest (GPUs' ranks that are processes move "
+                      "their state by MPI); --copies=0 (GPUs' ranks that are "
+                      "processes send them by MPI)"),
             std::string::npos);
-  EXPECT_EQ(choose("--hosts=a:1,b:1"),
+  EXPECT_EQ(choose("--launcher='srun -n {ranks}'"),
             "--elastic goes on from copies in memory (GPUs' ranks that are "
-            "processes have none yet), or from checkpoints: give --save and "
+            "processes send them by MPI), or from checkpoints: give --save and "
             "--save-every");
   facts.onGpus = false;
   EXPECT_NE(choose("--arena=separate")

@@ -141,6 +141,7 @@ class FakeLinks : public DenseLinks {
 public:
   using Name = std::pair<std::vector<int>, std::string>;
   std::vector<Name> opened; // in this order
+  int closed = 0;
 
   FakeLinks(Mailbox &mail, InprocWorld &world, int rank)
       : mail_(mail), world_(world), rank_(rank) {}
@@ -158,6 +159,10 @@ public:
       link = std::make_unique<FakeLink>(mail_, name, int(me - members.begin()),
                                         int(members.size()));
     return static_cast<DenseLink *>(link.get());
+  }
+  void close(DenseLink *link) override {
+    closed += int(std::erase_if(
+        links_, [&](const auto &entry) { return entry.second.get() == link; }));
   }
   void abort(const Status &reason) override { world_.abort(reason); }
   const std::atomic<bool> &aborted() const override { return world_.aborted(); }
@@ -312,6 +317,35 @@ TEST(DenseComm, AllRanksOpenInAnOrderThatEnds) {
     }
     EXPECT_EQ(open, distinct.size());
   }
+}
+
+// The plan that a run goes on with has streams of its own: it shares nothing
+// with the one before, which closes what it has opened.
+TEST(DenseComm, SessionsOpenAndCloseTheirOwn) {
+  InprocWorld world(2);
+  Mailbox mail;
+  FakeLinks links(mail, world, 0);
+  cuda::CudaBackend backend(std::make_shared<cuda::EmulatedDevice>());
+  Tensor tensor(planpb::F32, {4});
+  const View views[] = {tensor.view()};
+  auto begin = [&](int session) {
+    auto comm = denseCommunicator(links, backend, session);
+    CommSpec spec;
+    spec.members = {0, 1};
+    spec.channel = "main";
+    auto made = comm->prepare(std::move(spec), views, views);
+    EXPECT_TRUE(made.ok()) << made.status().str();
+    EXPECT_TRUE(comm->open().ok());
+    return comm;
+  };
+  auto before = begin(0), next = begin(1);
+  ASSERT_EQ(links.opened.size(), 2u);
+  EXPECT_EQ(links.opened[0], (FakeLinks::Name{{0, 1}, "main"}));
+  EXPECT_EQ(links.opened[1], (FakeLinks::Name{{0, 1}, "main of session 1"}));
+  before.reset();
+  EXPECT_EQ(links.closed, 1);
+  next.reset();
+  EXPECT_EQ(links.closed, 2);
 }
 
 } // namespace

@@ -7,16 +7,22 @@
 //   MERAK_EMULATED_PROCESSORS  multiprocessors of the device
 //   MERAK_EMULATED_SEED      draws the order in which streams do their work
 //   MERAK_NCCL_LIBRARY       with --ranks=env: ranks are processes, which
-//                            communicate by NCCL's stand-in (nccl/StandIn.h)
+//                            communicate by NCCL's stand-in (nccl/StandIn.h);
+//                            started by mpirun, by MPI besides (host memory)
 //   --ranks=env              else this rank alone, all others mirror it
 #include "runtime/backends/cuda/CudaBackend.h"
 #include "runtime/launch/RunMain.h"
 #include "test/unit/cuda/EmulatedDevice.h"
 #ifdef MERAK_HAS_NCCL
 #include "runtime/comm/nccl/NcclWorld.h"
+#include "runtime/comm/rendezvous/PairedWorld.h"
 #include "test/unit/cuda/MirrorWorld.h"
 #include "test/unit/cuda/nccl/StandInDevice.h"
 #endif
+#ifdef MERAK_HAS_MPI
+#include "runtime/comm/mpi/MpiWorld.h"
+#endif
+#include "tools/prices/Prices.h"
 
 #include <cstdlib>
 
@@ -50,11 +56,24 @@ int main(int argc, char **argv) {
       return cuda::openMirrorWorld(device, identity);
     if (Status status = cuda::useNcclStandIn(nccl, device); !status.ok())
       return status;
+#ifdef MERAK_HAS_MPI
+    if (identity.launcher == runtime::LaunchIdentity::Mpirun) {
+      auto hosts = runtime::openMpiWorld(
+          {identity.rank, identity.size, identity.masterAddress,
+           identity.masterPort, identity.connectSeconds,
+           identity.silenceSeconds});
+      if (!hosts)
+        return hosts.status();
+      return runtime::pairWorlds(std::move(*hosts), runtime::openNcclWorld);
+    }
+#endif
     auto store = runtime::openStore(identity);
     if (!store)
       return store.status();
     return runtime::openNcclWorld(std::move(*store));
   };
 #endif
-  return runtime::runMain(argc, argv, backends, nullptr, worlds);
+  const RunPrices costs = runPrices();
+  return runtime::runMain(argc, argv, backends, nullptr, worlds, nullptr,
+                          costs.expected, costs.predicted, costs.prices);
 }

@@ -4,12 +4,81 @@
 
 #include "runtime/comm/inproc/InprocCommunicator.h"
 #include "runtime/core/ConvertFloats.h"
+#include "runtime/core/HostMemory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
 
 namespace merak::migration::test {
 namespace {
 
 using runtime::test::holder;
 using runtime::test::kLayouts;
+
+// Stands for a device: the host finds nothing but inverted bits in its memory,
+// other than by copies.
+class Inverted final : public runtime::Backend {
+public:
+  const char *name() const override { return "inverted"; }
+  bool isHost() const override { return false; }
+  Result<void *> allocate(uint64_t bytes) override {
+    return host_.allocate(bytes);
+  }
+  void release(void *memory) override { host_.release(memory); }
+  Status copyToDevice(void *device, const void *host, uint64_t bytes,
+                      runtime::StreamHandle) override {
+    invert(device, host, bytes);
+    return {};
+  }
+  Status copyToHost(void *host, const void *device, uint64_t bytes,
+                    runtime::StreamHandle) override {
+    invert(host, device, bytes);
+    return {};
+  }
+  Status clear(void *, uint64_t, runtime::StreamHandle) override {
+    return Status::error("nothing is cleared");
+  }
+  Status loadKernels(const std::string &) override { return {}; }
+  Result<std::unique_ptr<runtime::Prepared>>
+  prepare(const planpb::Instruction &, std::span<const runtime::View>,
+          std::span<const runtime::View>) override {
+    return Status::error("nothing is computed");
+  }
+  Status run(const runtime::KernelCall &) override {
+    return Status::error("nothing is computed");
+  }
+
+  // Takes the memory of all ranks over, or gives it back to the host.
+  void invertAll(Holder &holder) {
+    for (runtime::RankMemory &rank : holder.ranks) {
+      if (rank.program->proto().buffers_size() == 0)
+        continue;
+      void *arena = rank.program->bufferData(0);
+      invert(arena, arena, rank.program->proto().arena_bytes());
+      std::swap(rank.backend, backendOf_[&rank]);
+      if (!rank.backend)
+        rank.backend = this;
+    }
+  }
+
+private:
+  static void invert(void *to, const void *from, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; ++i)
+      static_cast<char *>(to)[i] = char(~static_cast<const char *>(from)[i]);
+  }
+  runtime::HostMemory host_;
+  std::map<runtime::RankMemory *, Backend *> backendOf_;
+};
+
+int64_t largestBuffer(const Holder &holder) {
+  uint64_t largest = 0;
+  for (const runtime::RankMemory &rank : holder.ranks)
+    for (const planpb::Buffer &buffer : rank.program->proto().buffers())
+      largest = std::max<uint64_t>(largest, buffer.bytes());
+  return int64_t(largest);
+}
 
 // Whether all arenas, which hold nothing else, are those of `expected`.
 void expectEqual(const Holder &found, const Holder &expected) {
@@ -119,6 +188,39 @@ TEST(ExecuteMigration, RoundedCopiesAreMadeOfTheValues) {
     EXPECT_EQ(std::memcmp(rank.program->bufferData(int(copy)), rounded.data(),
                           rounded.size()),
               0);
+}
+
+// From memory of devices into that of others, and between a device and a host.
+// More host memory than for messages is taken for two buffers at most.
+TEST(ExecuteMigration, MemoryOfDevicesMovesThroughTheHost) {
+  for (int from = 0; from < kLayouts; ++from)
+    for (int to = 0; to < kLayouts; ++to)
+      for (int which = 1; which < 4; ++which) { // source, target, both
+        SCOPED_TRACE(fmt::format("{} to {}, {}", from, to, which));
+        auto source = holder(from), target = holder(to), expected = holder(to);
+        source->fill(1000);
+        target->fill(-1);
+        expected->fill(1000);
+        auto migration = planMigration(source->plan, target->plan);
+        ASSERT_TRUE(migration.ok()) << migration.status().str();
+        Inverted device;
+        if (which & 1)
+          device.invertAll(*source);
+        if (which & 2)
+          device.invertAll(*target);
+        const std::vector<Moved> moved = migrate(*migration, *source, *target);
+        if (which & 2)
+          device.invertAll(*target);
+        expectEqual(*target, *expected);
+        const int64_t rows = largestBuffer(*source) + largestBuffer(*target);
+        int64_t kept = 0;
+        for (size_t d = 0; d < moved.size(); ++d) {
+          EXPECT_LE(moved[d].peakBytes,
+                    migration->byDevice()[d].buffers + rows);
+          kept += moved[d].keptByCopyBytes;
+        }
+        EXPECT_EQ(kept, migration->total().kept);
+      }
 }
 
 // Buffers at one address are left alone.
