@@ -215,7 +215,9 @@ public:
     for (size_t b = 0; b < migration_.buckets.size(); ++b)
       MERAK_RETURN_IF_ERROR(bucket(migration_.buckets[b])
                                 .withContext(fmt::format("bucket {}", b)));
-    return {};
+    // What was written is on its way; the next step uses other streams.
+    return memory_.target ? memory_.target->backend->synchronize(nullptr)
+                          : Status();
   }
 
   Moved moved() const {

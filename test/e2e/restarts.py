@@ -193,7 +193,7 @@ def cut_off_body(gpus, tools):
     os.makedirs(tools.path("others"))
     for mesh in ("pp=2", "dp=1"):
         gpt_plan(tools, mesh, f"others/{mesh}.plan")
-    name = f"rc{os.getpid() % 10000}"
+    name = f"{'rg' if gpus else 'rc'}{os.getpid() % 10000}"
     tools.extra.update(mpi.ROOT_ALLOWED, MERAK_PACE=pace, MERAK_SILENCE_SECONDS="6",
                        MERAK_WATCHDOG_SECONDS="60", MERAK_LOOK_SECONDS="600")
     launcher = with_memory(tools, host_launcher(name))

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
+#include <utility>
 
 namespace merak::migration::test {
 namespace {
@@ -18,7 +20,7 @@ using runtime::test::holder;
 using runtime::test::kLayouts;
 
 // Stands for a device: the host finds nothing but inverted bits in its memory,
-// other than by copies.
+// other than by copies, and what it writes is there when it has waited.
 class Inverted final : public runtime::Backend {
 public:
   const char *name() const override { return "inverted"; }
@@ -29,11 +31,20 @@ public:
   void release(void *memory) override { host_.release(memory); }
   Status copyToDevice(void *device, const void *host, uint64_t bytes,
                       runtime::StreamHandle) override {
-    invert(device, host, bytes);
+    std::lock_guard lock(mutex_);
+    const char *data = static_cast<const char *>(host);
+    pending_.push_back({device, {data, data + bytes}});
+    return {};
+  }
+  Status synchronize(runtime::StreamHandle) override {
+    std::lock_guard lock(mutex_);
+    for (const auto &[device, data] : std::exchange(pending_, {}))
+      invert(device, data.data(), data.size());
     return {};
   }
   Status copyToHost(void *host, const void *device, uint64_t bytes,
                     runtime::StreamHandle) override {
+    MERAK_RETURN_IF_ERROR(synchronize(nullptr)); // one stream, in order
     invert(host, device, bytes);
     return {};
   }
@@ -69,6 +80,8 @@ private:
       static_cast<char *>(to)[i] = char(~static_cast<const char *>(from)[i]);
   }
   runtime::HostMemory host_;
+  std::mutex mutex_;
+  std::vector<std::pair<void *, std::vector<char>>> pending_;
   std::map<runtime::RankMemory *, Backend *> backendOf_;
 };
 
