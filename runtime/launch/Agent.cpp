@@ -136,6 +136,7 @@ private:
           "needs communication of host memory, which GPUs' ranks do not have",
           run_.plan));
     ranks_ = first->file.ranks_size();
+    looksAtDevices_ = first->file.device() != "cuda";
     hosts_ = *parseHosts(options_.hosts); // usageProblem has looked
     if (!hosts_.empty()) {
       plans_.emplace(
@@ -421,6 +422,8 @@ private:
 
   // Whether a device is normal again that has no rank.
   bool lookAtLeftOut(LeftOutLooks &devices, const Names &lost) {
+    if (!looksAtDevices_) // what a core computes says nothing of a GPU
+      return false;
     const auto back =
         devices.look(now_.leftOut, lost, [this] { return logged(); });
     for (const LeftOutDevice &device : back) {
@@ -645,6 +648,7 @@ private:
   AgentLead *lead_;     // null: nobody stands by
   std::string program_; // this one
   int64_t ranks_ = 0;   // of the first plan
+  bool looksAtDevices_ = true;
   std::vector<Host> hosts_;
   std::optional<AgentPlans> plans_; // with hosts
   AgentSituation now_;
