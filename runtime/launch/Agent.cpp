@@ -130,6 +130,7 @@ private:
       return Status::error(fmt::format(
           "\"{}\" does not train: --restarts is for training", run_.plan));
     ranks_ = first->file.ranks_size();
+    looksAtDevices_ = first->file.device() != "cuda";
     hosts_ = *parseHosts(options_.hosts); // usageProblem has looked
     if (!hosts_.empty()) {
       plans_.emplace(
@@ -415,6 +416,8 @@ private:
 
   // Whether a device is normal again that has no rank.
   bool lookAtLeftOut(LeftOutLooks &devices, const Names &lost) {
+    if (!looksAtDevices_) // what a core computes says nothing of a GPU
+      return false;
     const auto back =
         devices.look(now_.leftOut, lost, [this] { return logged(); });
     for (const LeftOutDevice &device : back) {
@@ -639,6 +642,7 @@ private:
   AgentLead *lead_;     // null: nobody stands by
   std::string program_; // this one
   int64_t ranks_ = 0;   // of the first plan
+  bool looksAtDevices_ = true;
   std::vector<Host> hosts_;
   std::optional<AgentPlans> plans_; // with hosts
   AgentSituation now_;
