@@ -577,7 +577,8 @@ def refused_body(tools):
             ([save, "--copies=1"], "--copies is for --restarts"),
             ([save, "--restarts=2", "--copies-every=3"], "--copies-every is for"),
             (["--restarts=2", "--copies=0"], "give --save"),
-            ([save, "--restarts=2", "--copies=65"], "--copies: Value 65 not in"),
+            ([save, "--restarts=2", "--copies=65"],
+             "--copies: expected a whole number from 0 to 64"),
             (["--cluster=c.json"], "--cluster is for --elastic"),
             (["--elastic", "--ranks=env"], "--elastic starts ranks itself"),
             (["--elastic", "--restarts=0"], "--restarts=0 does not"),
@@ -586,10 +587,10 @@ def refused_body(tools):
             (["--elastic", "--launcher=x {hosts}"], "give --hosts"),
             (["--elastic", "--cluster=nowhere.json"],
              "cannot read the cluster file 'nowhere.json'"),
-            ([save, "--restarts=2", "--copies=-1"], "--copies: Value -1 not in"),
+            ([save, "--restarts=2", "--copies=-1"], "--copies: expected a whole"),
             ([save, "--restarts=2", "--copies=x"], "--copies"),
             ([save, "--restarts=2", "--copies=1", "--copies-every=0"],
-             "--copies-every: Value 0 not in"),
+             "--copies-every: expected a whole number from 1"),
             (["--restarts=2", "--copies=1", "--launcher=x"], "needs --log"),
             ([save, "--copies=1", "--copies-of=1:2"], "expected ID:START:LAST")]:
         said = tools.run("merak-run", plan, "--data=synthetic", *options, expect=2)[1]
