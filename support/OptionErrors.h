@@ -64,7 +64,7 @@ inline std::string sentenceOf(const CLI::App &app, const CLI::Error &error) {
         if (const std::string meant =
                 nearestName(argument.substr(2, argument.find('=') - 2), names);
             !meant.empty())
-          text += fmt::format("; is --{} meant?", meant);
+          text += fmt::format("; did you mean --{}?", meant);
   if (is(CLI::ExitCodes::RequiredError) && !commands.empty() &&
       app.get_subcommands().empty())
     text = fmt::format("expected one of the commands {}",

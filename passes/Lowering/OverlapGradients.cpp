@@ -27,11 +27,10 @@
 
 #include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <set>
 
 using namespace mlir;
 
@@ -107,13 +106,14 @@ public:
         joinBackward(call);
   }
 
-  // The holders that the program sums over first; empty: it does so nowhere.
-  std::string firstHolders() {
+  // The holders that the program sums over, in its order.
+  llvm::SetVector<StringRef> heldOver() {
+    llvm::SetVector<StringRef> all;
     for (plan::CallOp call : calls_)
       for (auto op : procedureOf(call).getOps<plan::CollectiveOp>())
         if (StringRef of = lowering::holdersOf(program_, op); !of.empty())
-          return of.str();
-    return {};
+          all.insert(of);
+    return all;
   }
   // Sums over these move too; none if empty, as it is at first.
   void moveHolders(StringRef of) { moved_ = of.str(); }
@@ -560,36 +560,25 @@ private:
   std::string moved_;
 };
 
-// The holders that a program sums over.
-std::set<std::string> allHolders(plan::ProgramOp program) {
-  std::set<std::string> all;
-  for (auto procedure : program.getOps<plan::ProcedureOp>())
-    for (auto op : procedure.getOps<plan::CollectiveOp>())
-      if (StringRef of = lowering::holdersOf(program, op); !of.empty())
-        all.insert(of.str());
-  return all;
-}
-
 struct OverlapGradientsPass : impl::OverlapGradientsBase<OverlapGradientsPass> {
   void runOnOperation() override {
     std::vector<std::unique_ptr<GradientOverlap>> all;
     // By holders: the programs that sum over these first, and whether there is
     // one that sums over others before.
-    std::map<std::string, SmallVector<GradientOverlap *>> first;
-    std::set<std::string> later;
+    llvm::MapVector<StringRef, SmallVector<GradientOverlap *>> first;
+    llvm::DenseSet<StringRef> later;
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       all.push_back(std::make_unique<GradientOverlap>(program));
       all.back()->prepare();
-      const std::string own = all.back()->firstHolders();
-      if (own.empty())
+      const llvm::SetVector<StringRef> holders = all.back()->heldOver();
+      if (holders.empty())
         continue;
-      first[own].push_back(all.back().get());
-      for (const std::string &other : allHolders(program))
-        if (other != own)
-          later.insert(other);
+      first[holders.front()].push_back(all.back().get());
+      for (StringRef other : llvm::drop_begin(holders))
+        later.insert(other);
     }
     for (const auto &[holders, programs] : first)
-      if (!later.count(holders))
+      if (!later.contains(holders))
         moveTogether(programs, holders);
     for (const std::unique_ptr<GradientOverlap> &one : all)
       reductions += one->move();

@@ -205,7 +205,8 @@ Status explainMisfit(PlanSearch &search, const SearchInput &input,
         input.globalBatch / (fits->degrees.dp * fits->degrees.microbatches),
         fits->plan.schedule.name, fits->recompute,
         fits->techniques.zero > 0
-            ? fmt::format(", zero {} (--allow=zero)", fits->techniques.zero)
+            ? fmt::format(", zero {}{}", fits->techniques.zero,
+                          input.pinned.zero ? "" : " (--allow=zero)")
             : "",
         mebi(largest(fits->plan.cost.memory)));
   else

@@ -34,11 +34,11 @@ std::string said(std::vector<std::string> arguments) {
 TEST(OptionErrors, SayWhatMayBeMeant) {
   EXPECT_EQ(said({"--steps=2", "draw", "--columns=3"}), "nothing is wrong");
   EXPECT_EQ(said({"--step=2", "draw"}),
-            "The following argument was not expected: --step=2; is --steps "
-            "meant?");
+            "The following argument was not expected: --step=2; did you mean "
+            "--steps?");
   EXPECT_EQ(said({"draw", "--colums=2"}),
-            "The following argument was not expected: --colums=2; is "
-            "--columns meant?");
+            "The following argument was not expected: --colums=2; did you mean "
+            "--columns?");
   EXPECT_EQ(said({"draw", "--gpus=2"}),
             "The following argument was not expected: --gpus=2");
   EXPECT_EQ(said({"show"}), "expected one of the commands draw, print");
