@@ -90,7 +90,8 @@ private:
     candidates.push_back({name, 0, 0, {}, {}, why});
   }
 
-  void consider(const std::string &name, const Schedule &schedule) {
+  // True if `refuses` alone is against it.
+  bool consider(const std::string &name, const Schedule &schedule) {
     Timeline timeline = simulate(schedule, costs);
     AutoCandidate candidate;
     candidate.name = name;
@@ -99,18 +100,24 @@ private:
     candidate.inFlight = inFlightPeak(schedule);
     candidate.peakBytes = timeline.peakBytes;
     candidate.misfit = misfit(schedule, timeline);
-    // The costly question last, and of lists only of those that can be shown.
     bool isList = name.rfind("list", 0) == 0;
-    if (candidate.misfit.empty() && problem.refuses &&
-        (!isList || timeline.total < leastOfLists || better(candidate)))
+    const bool asks = candidate.misfit.empty() && problem.refuses &&
+                      (!isList || canBeShown(candidate));
+    if (asks)
       candidate.misfit = problem.refuses(schedule);
     if (isList && candidate.misfit.empty())
       leastOfLists = std::min(leastOfLists, timeline.total);
     candidates.push_back(candidate);
     if (!candidate.misfit.empty() || !better(candidate))
-      return;
+      return asks && !candidate.misfit.empty();
     best = int(candidates.size()) - 1;
     bestSchedule = schedule;
+    return false;
+  }
+
+  // Of lists; only then the costly question is asked.
+  bool canBeShown(const AutoCandidate &candidate) const {
+    return candidate.seconds < leastOfLists || better(candidate);
   }
 
   std::string misfit(const Schedule &schedule, const Timeline &timeline) const {
@@ -208,6 +215,7 @@ private:
             tasks.push_back(
                 {preference, text + std::string(variant), flight, count});
     keepBest(tasks);
+    known.clear();
     for (const ListTask &task : tasks)
       considerList(task);
   }
@@ -230,18 +238,42 @@ private:
     return list;
   }
 
+  // A list that was made, and what came out.
+  struct Known {
+    Preference preference;
+    ListScope scope = {};
+    AutoCandidate candidate = {};
+    bool wasRefused = false; // by AutoProblem::refuses
+  };
+
+  // Most bounds hold nothing up: many tasks have the list of another one.
+  static const Known *findSame(const std::vector<Known> &made,
+                               const ListOptions &options) {
+    for (const Known &one : made)
+      if (one.preference == options.preference && one.scope.covers(options))
+        return &one;
+    return nullptr;
+  }
+
   // Where there are many microbatches: the lists that are the fastest of fewer.
   void keepBest(std::vector<ListTask> &tasks) const {
     const auto few = steadyLengths(shape.stages, shape.microbatches);
     if (!few || tasks.size() <= kLongLists)
       return;
     std::vector<std::pair<double, size_t>> byTime;
+    std::vector<Known> shorter;
     for (size_t i = 0; i < tasks.size(); ++i) {
       ListOptions list = optionsOf(tasks[i]);
       list.shape.microbatches = few->longer;
-      Result<Schedule> schedule = listSchedule(list);
-      byTime.emplace_back(
-          schedule.ok() ? simulate(*schedule, costs).total : kNoTime, i);
+      const Known *same = findSame(shorter, list);
+      if (!same) {
+        Known &made = shorter.emplace_back(list.preference);
+        Result<Schedule> schedule = listSchedule(list, &made.scope);
+        made.candidate.seconds =
+            schedule.ok() ? simulate(*schedule, costs).total : kNoTime;
+        same = &made;
+      }
+      byTime.emplace_back(same->candidate.seconds, i);
     }
     std::sort(byTime.begin(), byTime.end());
     std::vector<ListTask> kept;
@@ -256,11 +288,27 @@ private:
   void considerList(const ListTask &task) {
     std::string name = fmt::format("list {}, {} sets, {} in flight", task.text,
                                    task.sets, task.flight.front());
-    Result<Schedule> schedule = listSchedule(optionsOf(task));
+    const ListOptions options = optionsOf(task);
+    if (const Known *same = findSame(known, options))
+      return considerAgain(name, *same);
+    Known made = {task.preference};
+    Result<Schedule> schedule = listSchedule(options, &made.scope);
     if (schedule.ok())
-      consider(name, *schedule);
+      made.wasRefused = consider(name, *schedule);
     else
       refuse(name, schedule.status().str());
+    made.candidate = candidates.back();
+    known.push_back(std::move(made));
+  }
+
+  // A list that was made for another task. It is no better than itself, so all
+  // that can differ is whether `refuses` would still be asked.
+  void considerAgain(const std::string &name, const Known &same) {
+    AutoCandidate candidate = same.candidate;
+    candidate.name = name;
+    if (same.wasRefused && !canBeShown(candidate))
+      candidate.misfit.clear();
+    candidates.push_back(std::move(candidate));
   }
 
   Status nothingFits() const {
@@ -281,6 +329,7 @@ private:
   int best = -1;
   Schedule bestSchedule;
   double leastOfLists = kNoTime;
+  std::vector<Known> known; // lists of the same shape
 };
 
 } // namespace

@@ -4,9 +4,7 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
-#include <functional>
 #include <limits>
-#include <queue>
 
 namespace merak::planning {
 
@@ -42,21 +40,49 @@ BoundaryCost boundary(const SimulateOptions &costs, int index) {
   return pick(costs.boundaries, index);
 }
 
+ListBounds boundsOf(const ListOptions &options, int v) {
+  const ScheduleOptions &shape = options.shape;
+  ListBounds bounds;
+  bounds.inFlight =
+      std::max(1, options.inFlight.empty() ? shape.stages * shape.chunks - v
+                                           : pick(options.inFlight, v));
+  bounds.sets = ListBounds::kNone;
+  if (options.sets > 0) {
+    bounds.sets = options.sets;
+    if (!shape.recomputes(v % shape.stages))
+      bounds.sets += bounds.inFlight - 1;
+  }
+  return bounds;
+}
+
+// Where a part sends what an action makes.
+struct Link {
+  int part = -1, stage = -1; // -1: nowhere
+  size_t link = 0;           // between the two stages
+  double seconds = 0;
+};
+
 // A chunk of a stage. Counters instead of sets: each action takes its
 // microbatches 0 first.
 struct Part {
   ActionTimes times;
   StageMemory memory;
   bool recomputes = false;
-  int inFlight = 1, sets = 0;
+  ListBounds bounds;
+  ListScope::Part scope;
+  Link forward, backward;
 
   int forwards = 0, recomputed = 0, backwards = 0, weights = 0; // started
-  std::vector<double> inputs, gradients; // arrival per microbatch
-  // The same of the sums that W goes on with; how many are still to come.
+  double *inputs = nullptr, *gradients = nullptr; // arrival per microbatch
+  // The same of the sums that W goes on with; how many are still to come. Both
+  // empty where no part waits for sums.
   std::vector<double> sums;
   std::vector<int> openSums;
   std::vector<int> sumsTo; // virtual stages
+  // Bytes by the counts, where its stage has a limit: see below.
+  double heldBytes = 0, claimBytes = 0;
 
+  int underWay() const { return forwards - backwards; }
   int materialised() const {
     return (recomputes ? recomputed : forwards) - weights;
   }
@@ -82,26 +108,34 @@ struct Part {
            (materialised() == 0 ? memory.recomputed : 0) +
            (backwards == weights ? memory.pending : 0);
   }
+  void count() {
+    heldBytes = held();
+    claimBytes = claim();
+  }
 };
 
 struct StageState {
   double fixed = 0, limit = kNever;
   double freeAt = 0;
+  double held = 0; // bytes, where there is a limit
   std::vector<Part> parts;
   std::vector<Step> steps;
 
-  double held() const {
-    double bytes = fixed;
+  void count() {
+    held = fixed;
     for (const Part &part : parts)
-      bytes += part.held();
-    return bytes;
+      held += part.heldBytes;
   }
   // Of the parts but one: room that each keeps for a microbatch of its own.
   double claimedBeside(const Part &one) const {
     double bytes = 0;
     for (const Part &part : parts)
-      bytes += &part == &one ? 0 : part.claim();
+      bytes += &part == &one ? 0 : part.claimBytes;
     return bytes;
+  }
+  // Room for so much more on one of its parts.
+  bool fits(const Part &part, double more) const {
+    return limit == kNever || held + more + claimedBeside(part) <= limit;
   }
 };
 
@@ -110,8 +144,15 @@ public:
   explicit ListScheduler(const ListOptions &options)
       : options(options), order(orderOf(options.preference)),
         m(options.shape.microbatches), p(options.shape.stages),
-        count(p * options.shape.chunks), stages(p), links(size_t(p) * p, 0) {
+        count(p * options.shape.chunks),
+        arrivals(size_t(count) * 2 * m, kNever), stages(p),
+        links(size_t(p) * p, 0), wakes(size_t(p + 3) / 4 * 4, kNever) {
+    std::fill_n(wakes.begin(), p, 0);
     const std::vector<StageMemory> &memory = options.costs.memory;
+    for (StageState &stage : stages) {
+      stage.parts.reserve(size_t(options.shape.chunks));
+      stage.steps.reserve(size_t(options.shape.chunks) * m * 4);
+    }
     for (int v = 0; v < count; ++v) {
       StageState &stage = stages[v % p];
       Part part;
@@ -123,23 +164,30 @@ public:
           stage.fixed += part.memory.fixed;
       }
       part.recomputes = options.shape.recomputes(v % p);
-      part.inFlight = std::max(
-          1, options.inFlight.empty() ? count - v : pick(options.inFlight, v));
-      part.sets = options.sets;
-      if (options.sets > 0 && !part.recomputes)
-        part.sets += part.inFlight - 1;
-      part.inputs.assign(m, v == 0 ? 0 : kNever);
-      part.gradients.assign(m, kNever);
-      part.sums.assign(m, 0);
-      part.openSums.assign(m, 0);
+      part.bounds = boundsOf(options, v);
+      part.inputs = &arrivals[size_t(v) * 2 * m];
+      part.gradients = part.inputs + m;
+      if (v == 0)
+        std::fill_n(part.inputs, m, 0);
+      if (v + 1 < count)
+        part.forward = linkTo(v, v + 1, boundary(options.costs, v).forward);
+      if (v > 0)
+        part.backward =
+            linkTo(v, v - 1, boundary(options.costs, v - 1).backward);
+      part.count();
       stage.parts.push_back(std::move(part));
       if (!options.memoryLimit.empty() && !memory.empty())
         stage.limit = pick(options.memoryLimit, v);
     }
+    for (StageState &stage : stages)
+      stage.count();
     for (const Transfer &sum : options.costs.weightSums) {
       int to = sum.toChunk * p + sum.toStage;
       partOf(sum.fromChunk * p + sum.fromStage).sumsTo.push_back(to);
-      for (int &open : partOf(to).openSums)
+      Part &waiting = partOf(to);
+      waiting.sums.resize(m, 0);
+      waiting.openSums.resize(m, 0);
+      for (int &open : waiting.openSums)
         ++open;
     }
   }
@@ -148,19 +196,10 @@ public:
     Status status = checkRoom();
     if (!status.ok())
       return status;
-    for (int s = 0; s < p; ++s)
-      wakes.push({0, s});
-    std::vector<int> woken;
-    while (!wakes.empty()) {
-      double now = wakes.top().first;
-      woken.clear();
-      for (; !wakes.empty() && wakes.top().first == now; wakes.pop())
-        if (woken.empty() || woken.back() != wakes.top().second)
-          woken.push_back(wakes.top().second);
-      for (int stage : woken)
-        if (stages[stage].freeAt <= now)
-          startOne(stage, now);
-    }
+    // At the same time the first stage goes first.
+    for (double now; (now = firstWake()) != kNever;)
+      visit(int(std::find(wakes.begin(), wakes.end(), now) - wakes.begin()),
+            now);
     MERAK_RETURN_IF_ERROR(checkFinished());
     Schedule schedule;
     schedule.name = "auto";
@@ -171,6 +210,13 @@ public:
       schedule.order.push_back(
           completeStage(stages[s].steps, options.shape, s));
     return schedule;
+  }
+
+  ListScope scope() const {
+    ListScope scope;
+    for (int v = 0; v < count; ++v)
+      scope.parts.push_back(stages[v % p].parts[v / p].scope);
+    return scope;
   }
 
 private:
@@ -208,51 +254,96 @@ private:
     return status;
   }
 
-  static bool ready(const StageState &stage, const Part &part, int m,
-                    Class kind, double now) {
-    bool room = part.sets == 0 || part.materialised() < part.sets;
-    auto fits = [&](double more) {
-      return stage.limit == kNever ||
-             stage.held() + more + stage.claimedBeside(part) <= stage.limit;
-    };
+  // Whether an action may start but for the bounds.
+  bool hasCome(const StageState &stage, const Part &part, Class kind,
+               double now) const {
     const StageMemory &memory = part.memory;
     switch (kind) {
     case kB:
       return part.backwards <
                  (part.recomputes ? part.recomputed : part.forwards) &&
              part.gradients[part.backwards] <= now &&
-             (part.backwards == part.weights || fits(memory.pending));
+             (part.backwards == part.weights ||
+              stage.fits(part, memory.pending));
     case kRWithGradient:
     case kREarly:
-      return part.recomputes && part.recomputed < part.forwards && room &&
+      return part.recomputes && part.recomputed < part.forwards &&
              (kind == kREarly || part.gradients[part.recomputed] <= now) &&
-             fits(memory.recomputed +
-                  (part.backwards == part.weights ? memory.pending : 0));
+             stage.fits(part,
+                        memory.recomputed + (part.backwards == part.weights
+                                                 ? memory.pending
+                                                 : 0));
     case kF:
       // The oldest microbatch must still find its room.
       return part.forwards < m && part.inputs[part.forwards] <= now &&
-             part.forwards - part.backwards < part.inFlight &&
-             (part.recomputes || room) &&
-             fits(memory.kept + memory.untilB + part.reserved());
+             stage.fits(part, memory.kept + memory.untilB + part.reserved());
     case kW:
     case kClasses:
       break;
     }
-    return part.weights < part.backwards && !part.openSums[part.weights] &&
-           part.sums[part.weights] <= now;
+    return part.weights < part.backwards &&
+           (part.openSums.empty() ||
+            (!part.openSums[part.weights] && part.sums[part.weights] <= now));
   }
 
-  // Of several chunks the one that is furthest on its way goes: forward the
-  // last, backward the first; W in the order of B.
-  void startOne(int index, double now) {
+  // The bounds are asked first, and where they alone say no the scope of the
+  // list ends.
+  bool ready(const StageState &stage, Part &part, Class kind,
+             double now) const {
+    const bool isForward = kind == kF;
+    const auto refused = [&](int level, int bound, int &most) {
+      if (level < bound)
+        return false;
+      if (most > level && hasCome(stage, part, kind, now))
+        most = level;
+      return true;
+    };
+    if (isForward && refused(part.underWay(), part.bounds.inFlight,
+                             part.scope.most.inFlight))
+      return false;
+    const bool takesSet =
+        part.recomputes ? kind == kRWithGradient || kind == kREarly : isForward;
+    if (takesSet &&
+        refused(part.materialised(), part.bounds.sets, part.scope.most.sets))
+      return false;
+    return hasCome(stage, part, kind, now);
+  }
+
+  // Starts the first action that is ready: of several chunks the one that is
+  // furthest on its way goes, forward the last, backward the first; W in the
+  // order of B. The stage then looks again at its end, else when something
+  // comes.
+  void visit(int index, double now) {
     StageState &stage = stages[index];
-    int chunks = int(stage.parts.size());
+    const int chunks = int(stage.parts.size());
     for (Class kind : order)
       for (int i = 0; i < chunks; ++i) {
         int chunk = kind == kF || kind == kW ? chunks - 1 - i : i;
-        if (ready(stage, stage.parts[chunk], m, kind, now))
+        if (ready(stage, stage.parts[chunk], kind, now))
           return start(index, chunk, kind, now);
       }
+    wakes[index] = nextArrival(stage, now);
+  }
+
+  // Of what is on its way already and may be waited for.
+  double nextArrival(const StageState &stage, double now) const {
+    double next = kNever;
+    const auto consider = [&](double arrival) {
+      if (arrival > now)
+        next = std::min(next, arrival);
+    };
+    for (const Part &part : stage.parts) {
+      if (part.forwards < m)
+        consider(part.inputs[part.forwards]);
+      if (part.backwards < m)
+        consider(part.gradients[part.backwards]);
+      if (part.recomputes && part.recomputed < m)
+        consider(part.gradients[part.recomputed]);
+      if (part.weights < m && !part.openSums.empty() &&
+          !part.openSums[part.weights])
+        consider(part.sums[part.weights]);
+    }
+    return next;
   }
 
   void start(int index, int chunk, Class kind, double now) {
@@ -275,11 +366,16 @@ private:
       step = {Action::W, part.weights++, chunk};
       break;
     }
+    ListBounds &least = part.scope.least;
+    least.inFlight = std::max(least.inFlight, part.underWay());
+    least.sets = std::max(least.sets, part.materialised());
     stage.steps.push_back(step);
+    if (stage.limit != kNever) {
+      part.count();
+      stage.count();
+    }
     double end = now + part.times.of(step.action);
-    stage.freeAt = end;
-    wakes.push({end, index});
-    int v = chunk * p + index;
+    stage.freeAt = wakes[index] = end;
     if (step.action == Action::W)
       for (int to : part.sumsTo) {
         Part &next = partOf(to);
@@ -287,44 +383,77 @@ private:
         next.sums[step.microbatch] = std::max(next.sums[step.microbatch], end);
         wake(to % p, end);
       }
-    if (step.action == Action::F && v + 1 < count)
-      send(v, v + 1, end, boundary(options.costs, v).forward,
-           partOf(v + 1).inputs[step.microbatch]);
-    if (step.action == Action::F && v + 1 == count)
-      part.gradients[step.microbatch] = end; // the loss is here
-    if (step.action == Action::B && v > 0)
-      send(v, v - 1, end, boundary(options.costs, v - 1).backward,
-           partOf(v - 1).gradients[step.microbatch]);
+    if (step.action == Action::F) {
+      if (part.forward.part >= 0)
+        send(
+            part.forward, end, [&](Part &to) { return to.inputs; }, step);
+      else
+        part.gradients[step.microbatch] = end; // the loss is here
+    }
+    if (step.action == Action::B && part.backward.part >= 0)
+      send(
+          part.backward, end, [&](Part &to) { return to.gradients; }, step);
+  }
+
+  // Four at a time and without branches: no branch of a search for the least is
+  // foreseeable, and this runs once for every action.
+  double firstWake() const {
+    double first[4] = {kNever, kNever, kNever, kNever};
+    for (size_t s = 0; s < wakes.size(); s += 4)
+      for (size_t i = 0; i < 4; ++i)
+        first[i] = std::min(first[i], wakes[s + i]);
+    return std::min(std::min(first[0], first[1]), std::min(first[2], first[3]));
   }
 
   Part &partOf(int v) { return stages[v % p].parts[v / p]; }
 
-  void send(int from, int to, double end, double seconds, double &arrival) {
-    double &link = links[size_t(from % p) * p + to % p];
-    link = std::max(link, end) + seconds;
-    arrival = link;
-    wake(to % p, link);
+  Link linkTo(int from, int to, double seconds) const {
+    return {to / p, to % p, size_t(from % p) * p + to % p, seconds};
+  }
+
+  template <typename Where>
+  void send(const Link &way, double end, Where where, const Step &step) {
+    double &link = links[way.link];
+    link = std::max(link, end) + way.seconds;
+    where(stages[way.stage].parts[way.part])[step.microbatch] = link;
+    wake(way.stage, link);
   }
 
   // What runs until then looks at what has come when it has ended.
   void wake(int stage, double at) {
-    if (stages[stage].freeAt < at)
-      wakes.push({at, stage});
+    if (stages[stage].freeAt <= at)
+      wakes[stage] = std::min(wakes[stage], at);
   }
 
   const ListOptions &options;
   Order order;
-  int m, p, count; // microbatches, stages, virtual stages
+  int m, p, count;              // microbatches, stages, virtual stages
+  std::vector<double> arrivals; // inputs and gradients of all parts
   std::vector<StageState> stages;
-  std::vector<double> links;           // when free again, per pair of stages
-  using Wake = std::pair<double, int>; // time, stage
-  std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes;
+  std::vector<double> links; // when free again, per pair of stages
+  // When each stage looks for something to do, filled up to a multiple of 4.
+  std::vector<double> wakes;
 };
 
 } // namespace
 
-Result<Schedule> listSchedule(const ListOptions &options) {
-  return ListScheduler(options).run();
+bool ListScope::covers(const ListOptions &options) const {
+  for (int v = 0; v < int(parts.size()); ++v) {
+    const ListBounds bounds = boundsOf(options, v);
+    const auto &[least, most] = parts[v];
+    if (bounds.inFlight < least.inFlight || bounds.inFlight > most.inFlight ||
+        bounds.sets < least.sets || bounds.sets > most.sets)
+      return false;
+  }
+  return true;
+}
+
+Result<Schedule> listSchedule(const ListOptions &options, ListScope *scope) {
+  ListScheduler scheduler(options);
+  Result<Schedule> schedule = scheduler.run();
+  if (scope)
+    *scope = scheduler.scope();
+  return schedule;
 }
 
 std::vector<int> transferWarmup(int stages, int microbatches,

@@ -7,6 +7,8 @@
 
 #include "passes/Planning/ScheduleSimulate.h"
 
+#include <limits>
+
 namespace merak::planning {
 
 enum class Preference { // first to last
@@ -30,9 +32,29 @@ struct ListOptions {
   std::vector<double> memoryLimit;
 };
 
+// What a virtual stage may have at once by ListOptions: microbatches between F
+// and B, activation sets.
+struct ListBounds {
+  static constexpr int kNone = std::numeric_limits<int>::max();
+  int inFlight = 1, sets = 0;
+};
+
+// The bounds under which a list comes out the same: those that all it started
+// had to keep, and up to those that held something up.
+struct ListScope {
+  struct Part {
+    ListBounds least, most = {ListBounds::kNone, ListBounds::kNone};
+  };
+  std::vector<Part> parts; // by virtual stage
+  // Of options that differ in `inFlight` and `sets` alone.
+  bool covers(const ListOptions &options) const;
+};
+
 // Errors: a stage that cannot hold one microbatch of each chunk (with the
 // bytes); stages that wait for each other without end (with how far they got).
-Result<Schedule> listSchedule(const ListOptions &options);
+// `scope`: what other options have the same result, error or not.
+Result<Schedule> listSchedule(const ListOptions &options,
+                              ListScope *scope = nullptr);
 
 // Forwards before the first backward so that the transfers of each boundary
 // are hidden: one more microbatch for each cycle F+B they take, less what W
