@@ -264,14 +264,14 @@ costOf(const StageModel &model, const PipelineShape &shape, int chunks,
 } // namespace
 
 PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
-                          const Schedule &schedule, const ScheduleLists &lists,
+                          const OrderedSchedule &schedule,
+                          const ScheduleLists &lists,
                           const std::vector<int> &begin,
                           const std::vector<Marks> &marks,
                           const StagePricer &price) {
-  return costOf(model, shape, schedule.chunks, lists, begin, marks, price,
-                [&](const SimulateOptions &options) {
-                  return simulate(schedule, options);
-                });
+  return costOf(
+      model, shape, schedule.chunks, lists, begin, marks, price,
+      [&](const SimulateOptions &options) { return schedule.timeOf(options); });
 }
 
 PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
@@ -291,8 +291,8 @@ PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
                           const std::vector<int> &begin,
                           const std::vector<Marks> &marks,
                           const StagePricer &price) {
-  return pipelineCost(model, shape, schedule, ScheduleLists(schedule), begin,
-                      marks, price);
+  return pipelineCost(model, shape, OrderedSchedule(schedule),
+                      ScheduleLists(schedule), begin, marks, price);
 }
 
 } // namespace merak::planning

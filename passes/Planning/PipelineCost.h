@@ -76,7 +76,8 @@ PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
 
 // The same for lists that are known.
 PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
-                          const Schedule &schedule, const ScheduleLists &lists,
+                          const OrderedSchedule &schedule,
+                          const ScheduleLists &lists,
                           const std::vector<int> &begin,
                           const std::vector<Marks> &marks,
                           const StagePricer &price);

@@ -57,8 +57,8 @@ public:
     for (const Schedule &schedule : options.concrete)
       if (schedule.stages == shape.stages &&
           schedule.microbatches == shape.microbatches)
-        status.merge(
-            consider(schedule, nullptr, std::nullopt, ScheduleLists(schedule)));
+        status.merge(consider(OrderedSchedule(schedule), nullptr, nullptr,
+                              ScheduleLists(schedule)));
       else
         status.merge(Status::error(fmt::format(
             "the lists of the schedule are for {} stages and {} microbatches, "
@@ -76,8 +76,8 @@ public:
     Result<const ScheduleLists *> lists = listsOf(plan.schedule.name, make);
     MERAK_RETURN_IF_ERROR(lists.status());
     plan.schedule = std::move(*schedule);
-    plan.cost = pipelineCost(model, shape, plan.schedule, **lists, plan.begin,
-                             plan.marks, options.price);
+    plan.cost = pipelineCost(model, shape, OrderedSchedule(plan.schedule),
+                             **lists, plan.begin, plan.marks, options.price);
     (*lists)->release();
     return {};
   }
@@ -96,8 +96,9 @@ public:
         Result<const ScheduleLists *> lists = listsOf(name, shapeOf(chunks()));
         if (!lists.ok())
           continue;
-        const Schedule schedule = {
-            name, shape.stages, shape.microbatches, chunks(), {}};
+        OrderedSchedule schedule; // of no steps
+        schedule.Schedule::operator=
+            ({name, shape.stages, shape.microbatches, chunks(), {}});
         const std::optional<std::vector<double>> again =
             madeAgain(Search{&schedule, **lists, 0, 0, 0, 0, {}}, *begin);
         (*lists)->release();
@@ -123,7 +124,7 @@ private:
 
   // The state of the search under one schedule.
   struct Search {
-    const Schedule *schedule;
+    const OrderedSchedule *schedule;
     const ScheduleLists &lists;
     int missing = 0; // microbatches that the schedule lacks
     int64_t actions = 0, spent = 0, evaluations = 0;
@@ -136,29 +137,33 @@ private:
       steady = SteadySchedule::make(name, make);
     if (steady && !steady->ok())
       return steady->status();
-    Result<Schedule> schedule =
-        steady ? (*steady)->sample() : makeSchedule(name, make);
-    MERAK_RETURN_IF_ERROR(schedule.status());
+    std::shared_ptr<const OrderedSchedule> all;
+    if (!steady) {
+      auto schedule = knownSchedule(name, make);
+      MERAK_RETURN_IF_ERROR(schedule.status());
+      all = *schedule;
+    }
     Result<const ScheduleLists *> lists = listsOf(name, make);
     MERAK_RETURN_IF_ERROR(lists.status());
-    return consider(*schedule, steady ? &**steady : nullptr,
-                    shorterOf(name, make), **lists);
+    return consider(steady ? (*steady)->sample() : *all,
+                    steady ? &**steady : nullptr, shorterOf(name, make),
+                    **lists);
   }
 
   // The same lists with fewer microbatches while cuts are searched.
-  std::optional<Schedule> shorterOf(const std::string &name,
-                                    ScheduleOptions make) const {
+  std::shared_ptr<const OrderedSchedule> shorterOf(const std::string &name,
+                                                   ScheduleOptions make) const {
     make.microbatches =
         std::min(shape.microbatches, std::max(8, 3 * shape.stages));
     if (make.microbatches == shape.microbatches || !comparesCuts())
-      return std::nullopt;
-    Result<Schedule> made = makeSchedule(name, make);
-    return made.ok() ? std::optional(*made) : std::nullopt;
+      return nullptr;
+    auto made = knownSchedule(name, make);
+    return made.ok() ? *made : nullptr;
   }
 
   // `schedule`: all of it, or the sample of `steady`.
-  Status consider(const Schedule &schedule, const SteadySchedule *steady,
-                  const std::optional<Schedule> &shorter,
+  Status consider(const OrderedSchedule &schedule, const SteadySchedule *steady,
+                  std::shared_ptr<const OrderedSchedule> shorter,
                   const ScheduleLists &lists) {
     int parts = schedule.virtualStages();
     Search search{shorter ? &*shorter : &schedule, lists, 0, 0, 0, 0, {}};

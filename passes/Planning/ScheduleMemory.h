@@ -26,7 +26,8 @@ struct ScheduleLists {
 
   // `again` gives the schedule where values skip stages.
   ScheduleLists(const Schedule &schedule, std::function<Schedule()> again)
-      : recomputes(schedule.virtualStages(), 0), again(std::move(again)) {
+      : recomputes(schedule.virtualStages(), 0), again(std::move(again)),
+        steps(stepsOf(schedule)) {
     counter = std::make_unique<CopyCounter>(schedule);
     for (int v = 0; v < schedule.virtualStages(); ++v) {
       copies.push_back(counter->of(v, 1));
@@ -69,7 +70,8 @@ struct ScheduleLists {
     }
     return it->second;
   }
-  // Gives back what only makes further answers of copiesFrom fast.
+  // Gives back what only makes further answers of copiesFrom fast, where that
+  // is much.
   void release() const {
     if (longer) {
       shorter->release();
@@ -77,10 +79,19 @@ struct ScheduleLists {
       return;
     }
     std::lock_guard lock(mutex);
-    counter.reset();
+    if (steps > kKeptSteps)
+      counter.reset();
   }
 
 private:
+  // Counters of so many steps are kept: about five megabytes.
+  static constexpr size_t kKeptSteps = 400'000;
+  static size_t stepsOf(const Schedule &schedule) {
+    size_t steps = 0;
+    for (const std::vector<Step> &order : schedule.order)
+      steps += order.size();
+    return steps;
+  }
   PerLiveKind<int> extrapolated(const PerLiveKind<int> &before,
                                 const PerLiveKind<int> &now) const {
     PerLiveKind<int> of = now;
@@ -92,6 +103,7 @@ private:
   std::function<Schedule()> again;
   const ScheduleLists *shorter = nullptr, *longer = nullptr;
   int rounds = 0;
+  size_t steps = 0;
   mutable std::mutex mutex;
   mutable std::unique_ptr<CopyCounter> counter;
   mutable std::map<std::pair<int, int>, PerLiveKind<int>> farther;

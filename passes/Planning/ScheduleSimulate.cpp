@@ -1,5 +1,7 @@
 #include "passes/Planning/ScheduleSimulate.h"
 
+#include "passes/Planning/StepOrder.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <set>
@@ -40,53 +42,33 @@ double Timeline::idleFraction() const {
 
 namespace {
 
-constexpr double kAbsent = -2, kPending = -1; // arrivals that have no time yet
-
-// An action of a chunk of a stage, apart from its order.
-struct Work {
+// What an action of a part of the model takes and gives back.
+struct Effect {
   bool runs = false;
-  double seconds = 0;
   int sets = 0;                   // of activations taken; -1: given back
   double taken = 0, released = 0; // bytes, at its start and at its end
-  std::vector<size_t> in;         // where arrivals of a transfer begin
-  struct Sent {
-    size_t arrivals;
-    int toStage;
-    size_t link;
-    double seconds, bytes;
-  };
-  std::vector<Sent> out;
 };
 
-class Simulation {
+// Writes down what happens in a pass over the steps.
+class Recorder {
 public:
-  Simulation(const Schedule &schedule, const SimulateOptions &options)
+  Recorder(const Schedule &schedule, const SimulateOptions &options)
       : schedule(schedule), options(options), count(schedule.virtualStages()),
-        works(size_t(count) * kActions),
-        linkFree(size_t(schedule.stages) * schedule.stages, 0),
-        place(schedule.stages, 0), clock(schedule.stages, 0),
+        order(schedule, options.transfers, options.weightSums),
+        costs(order.costsOf(options)), effects(size_t(count) * kActions),
         sets(schedule.stages, 0), held(schedule.stages, 0) {
-    for (int v = 0; v < count; ++v)
-      for (int action = 0; action < kActions; ++action)
-        workOf(v, Action(action)).seconds =
-            pick(options.times, v).of(Action(action));
-    addTransfers();
     for (int stage = 0; stage < schedule.stages; ++stage)
-      for (const Step &step : schedule.order[stage]) {
-        Work &work = workOf(step.chunk * schedule.stages + stage, step.action);
-        work.runs = true;
-        for (const Work::Sent &sent : work.out)
-          arrival[sent.arrivals + size_t(step.microbatch)] = kPending;
-      }
+      for (const Step &step : schedule.order[stage])
+        effectOf(step.chunk * schedule.stages + stage, step.action).runs = true;
     for (int v = 0; v < count; ++v)
       addMemory(v);
   }
 
   Timeline run() {
-    int stages = schedule.stages;
-    timeline.busy.assign(stages, 0);
-    if (!options.setup.empty())
-      timeline.busy = clock = options.setup;
+    const int stages = schedule.stages;
+    timeline.finished = order.finished();
+    timeline.busy = options.setup;
+    timeline.busy.resize(stages, 0);
     timeline.fullSets.assign(stages, 0);
     if (!options.memory.empty())
       startMemory();
@@ -96,57 +78,30 @@ public:
     if (options.record)
       for (int stage = 0; stage < stages; ++stage)
         timeline.stages[stage].reserve(schedule.order[stage].size());
-    // A stage runs until it waits for a transfer, and again when one comes.
-    std::vector<int> ready;
-    queued.assign(stages, 1);
-    for (int stage = stages; stage-- > 0;)
-      ready.push_back(stage);
-    while (!ready.empty()) {
-      int stage = ready.back();
-      ready.pop_back();
-      queued[stage] = 0;
-      while (place[stage] < schedule.order[stage].size() &&
-             advance(stage, schedule.order[stage][place[stage]], ready))
-        ++place[stage];
-    }
-    for (int stage = 0; stage < stages; ++stage)
-      timeline.finished &= place[stage] == schedule.order[stage].size();
+    order.run(costs, timeline.busy,
+              [&](const StepOrder::Ran &step, double start, double end) {
+                add(step, start, end);
+              });
     return std::move(timeline);
   }
 
 private:
-  Work &workOf(int virtualStage, Action action) {
-    return works[size_t(virtualStage) * kActions + size_t(action)];
+  Effect &effectOf(int virtualStage, Action action) {
+    return effects[size_t(virtualStage) * kActions + size_t(action)];
   }
   template <typename T> const T &pick(const std::vector<T> &all, int v) const {
     size_t n = all.size();
     return all[n == 1 ? 0 : n == size_t(count) ? v : v % schedule.stages];
   }
 
-  void addTransfers() {
-    std::vector<Transfer> transfers = options.transfers.empty()
-                                          ? chainTransfers(schedule)
-                                          : options.transfers;
-    transfers.insert(transfers.end(), options.weightSums.begin(),
-                     options.weightSums.end());
-    const int p = schedule.stages;
-    for (const Transfer &x : transfers) {
-      const auto [seconds, bytes] = costOf(x);
-      workOf(x.fromChunk * p + x.fromStage, x.fromAction)
-          .out.push_back({arrival.size(), x.toStage,
-                          size_t(x.fromStage) * p + x.toStage, seconds, bytes});
-      workOf(x.toChunk * p + x.toStage, x.toAction)
-          .in.push_back(arrival.size());
-      arrival.resize(arrival.size() + size_t(schedule.microbatches), kAbsent);
-    }
-  }
-
   // Of the actions that take a set of activations, and give it back.
   void addMemory(int v) {
-    Work &forward = workOf(v, Action::F), &backward = workOf(v, Action::B);
-    const bool recomputes = workOf(v, Action::R).runs;
-    Work &taker = recomputes ? workOf(v, Action::R) : forward;
-    Work &last = workOf(v, Action::W).runs ? workOf(v, Action::W) : backward;
+    Effect &forward = effectOf(v, Action::F),
+           &backward = effectOf(v, Action::B);
+    const bool recomputes = effectOf(v, Action::R).runs;
+    Effect &taker = recomputes ? effectOf(v, Action::R) : forward;
+    Effect &last =
+        effectOf(v, Action::W).runs ? effectOf(v, Action::W) : backward;
     ++taker.sets;
     --last.sets;
     if (options.memory.empty())
@@ -157,22 +112,6 @@ private:
     backward.taken += memory.pending;
     backward.released += memory.untilB;
     last.released += memory.kept + memory.recomputed + memory.pending;
-  }
-
-  // Seconds and bytes.
-  std::pair<double, double> costOf(const Transfer &x) const {
-    if (x.fromAction == Action::W)
-      return {0, 0};
-    bool back = x.fromAction == Action::B;
-    if (options.boundaries.empty())
-      return {back ? options.backwardTransfer : options.forwardTransfer, 0};
-    int from = x.fromChunk * schedule.stages + x.fromStage;
-    int to = x.toChunk * schedule.stages + x.toStage;
-    size_t n = options.boundaries.size();
-    const BoundaryCost &b =
-        options.boundaries[n == 1 ? 0 : size_t(std::min(from, to)) % n];
-    return back ? std::pair(b.backward, b.backwardBytes)
-                : std::pair(b.forward, b.forwardBytes);
   }
 
   void startMemory() {
@@ -186,41 +125,26 @@ private:
         timeline.memory[stage].push_back({0, held[stage]});
   }
 
-  // False: waits for a transfer.
-  bool advance(int stage, const Step &step, std::vector<int> &ready) {
-    const int v = step.chunk * schedule.stages + stage;
-    const Work &work = workOf(v, step.action);
-    double start = clock[stage];
-    auto waitFor = [&](const std::vector<size_t> &incoming) {
-      for (size_t arrivals : incoming) {
-        double time = arrival[arrivals + size_t(step.microbatch)];
-        if (time == kPending)
-          return false;
-        start = std::max(start, time);
-      }
-      return true;
-    };
-    if (!waitFor(work.in))
-      return false;
-    // A recomputation that is not early waits for the gradient.
-    if (step.action == Action::R && !step.early &&
-        !waitFor(workOf(v, Action::B).in))
-      return false;
-    const double end = start + work.seconds;
-    clock[stage] = end;
-    timeline.busy[stage] += work.seconds;
+  void add(const StepOrder::Ran &step, double start, double end) {
+    const StepOrder::Work &work = order.workOf(step);
+    const Effect &effect = effectOf(work.virtualStage, work.action);
+    const int stage = work.stage;
+    timeline.busy[stage] += costs.works[step.work];
     timeline.total = std::max(timeline.total, end);
-    if (work.sets > 0)
+    if (effect.sets > 0)
       timeline.fullSets[stage] =
           std::max(timeline.fullSets[stage], sets[stage] + 1);
-    sets[stage] += work.sets;
-    hold(stage, work.taken, start);
-    hold(stage, -work.released, end);
-    if (options.record)
-      timeline.stages[stage].push_back({step, start, end});
-    for (const Work::Sent &sent : work.out)
-      send(stage, sent, step.microbatch, end, ready);
-    return true;
+    sets[stage] += effect.sets;
+    hold(stage, effect.taken, start);
+    hold(stage, -effect.released, end);
+    if (options.record) {
+      std::vector<TimedStep> &steps = timeline.stages[stage];
+      steps.push_back({schedule.order[stage][steps.size()], start, end});
+    }
+    if (!timeline.sentBytes.empty())
+      order.forOuts(work, [&](const StepOrder::Out &out) {
+        timeline.sentBytes[stage] += costs.bytes[out.transfer];
+      });
   }
 
   void hold(int stage, double change, double time) {
@@ -233,37 +157,21 @@ private:
       timeline.memory[stage].push_back({time, held[stage]});
   }
 
-  void send(int stage, const Work::Sent &sent, int microbatch, double end,
-            std::vector<int> &ready) {
-    double &link = linkFree[sent.link];
-    link = std::max(link, end) + sent.seconds;
-    arrival[sent.arrivals + size_t(microbatch)] = link;
-    if (!timeline.sentBytes.empty())
-      timeline.sentBytes[stage] += sent.bytes;
-    if (sent.toStage != stage && !queued[sent.toStage]) {
-      queued[sent.toStage] = 1;
-      ready.push_back(sent.toStage);
-    }
-  }
-
   const Schedule &schedule;
   const SimulateOptions &options;
-  const int count;              // virtual stages
-  std::vector<Work> works;      // by virtual stage and action
-  std::vector<double> arrival;  // by transfer and microbatch
-  std::vector<double> linkFree; // per pair of stages
-  std::vector<size_t> place;    // of each stage in its list
-  std::vector<double> clock;
-  std::vector<int> sets;
-  std::vector<double> held;
-  std::vector<char> queued;
+  const int count; // virtual stages
+  const StepOrder order;
+  const StepOrder::Costs costs;
+  std::vector<Effect> effects; // by virtual stage and action
+  std::vector<int> sets;       // by stage
+  std::vector<double> held;    // by stage
   Timeline timeline;
 };
 
 } // namespace
 
 Timeline simulate(const Schedule &schedule, const SimulateOptions &options) {
-  return Simulation(schedule, options).run();
+  return Recorder(schedule, options).run();
 }
 
 std::string timelineStr(const Timeline &timeline) {

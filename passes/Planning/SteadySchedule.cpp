@@ -10,9 +10,9 @@ SteadySchedule::make(const std::string &name, const ScheduleOptions &full) {
   ScheduleOptions before = full, now = full;
   before.microbatches = few->shorter;
   now.microbatches = few->longer;
-  Result<Schedule> shorter = makeSchedule(name, before);
-  Result<Schedule> longer = makeSchedule(name, now);
-  for (const Result<Schedule> *made : {&shorter, &longer})
+  auto shorter = knownSchedule(name, before);
+  auto longer = knownSchedule(name, now);
+  for (const auto *made : {&shorter, &longer})
     if (!made->ok())
       return Result<SteadySchedule>(made->status());
   SteadySchedule steady;
@@ -25,8 +25,8 @@ SteadySchedule::make(const std::string &name, const ScheduleOptions &full) {
 
 SteadySchedule::Time
 SteadySchedule::simulated(const SimulateOptions &options) const {
-  const Timeline before = simulate(shorter, options);
-  const Timeline now = simulate(longer, options);
+  const Time before = shorter->timeOf(options);
+  const Time now = longer->timeOf(options);
   const auto extrapolated = [&](double least, double most) {
     return most + (most - least) * rounds;
   };

@@ -3,8 +3,8 @@
 // stages would take minutes and gigabytes.
 #pragma once
 
+#include "passes/Planning/KnownSchedules.h"
 #include "passes/Planning/ScheduleMemory.h"
-#include "passes/Planning/ScheduleSimulate.h"
 
 #include <optional>
 
@@ -18,19 +18,16 @@ public:
   make(const std::string &name, const ScheduleOptions &full);
 
   // The longer of the two.
-  const Schedule &sample() const { return longer; }
-  int missing() const { return microbatches - longer.microbatches; }
+  const OrderedSchedule &sample() const { return *longer; }
+  int missing() const { return microbatches - longer->microbatches; }
 
-  struct Time {
-    double total = 0;
-    std::vector<double> busy; // per stage
-  };
+  using Time = StepOrder::Time;
   // As simulate() finds it of all microbatches, but for what the times of
   // stages leave unsteady behind the first rounds.
   Time simulated(const SimulateOptions &options) const;
 
 private:
-  Schedule shorter, longer;
+  std::shared_ptr<const OrderedSchedule> shorter, longer;
   int microbatches = 0, rounds = 0;
 };
 

@@ -109,33 +109,40 @@ TransferPlaces::TransferPlaces(const Schedule &schedule,
       const Step &step = schedule.order[stage][at];
       Runs &of = runs[(size_t(step.chunk) * stages + stage) * kActions +
                       size_t(step.action)];
+      if (of.places.empty()) {
+        of.places.reserve(size_t(microbatches));
+        of.microbatches.reserve(size_t(microbatches));
+      }
       of.places.push_back(int(at));
       of.microbatches.push_back(step.microbatch);
     }
-  atZero = runWith(schedule, transfers, {});
+  const StepOrder order(schedule, transfers);
+  atZero = runWith(order, schedule, {});
   if (hidden.empty())
     return;
   std::vector<BoundaryCost> boundaries;
   for (int units : hidden)
     boundaries.push_back({double(units), double(units)});
-  hiding = runWith(schedule, chainOf(schedule, transfers), boundaries);
+  const std::vector<Transfer> chain = chainOf(schedule, transfers);
+  hiding = runWith(chain == transfers ? order : StepOrder(schedule, chain),
+                   schedule, boundaries);
 }
 
 TransferPlaces::Run
-TransferPlaces::runWith(const Schedule &schedule,
-                        const std::vector<Transfer> &transfers,
+TransferPlaces::runWith(const StepOrder &order, const Schedule &schedule,
                         const std::vector<BoundaryCost> &boundaries) const {
   SimulateOptions unit;
   unit.times = {{kUnit, kUnit, kUnit, kUnit, kUnit, kUnit}};
-  unit.transfers = transfers;
   unit.boundaries = boundaries;
-  const Timeline timeline = simulate(schedule, unit);
-  Run run{timeline.finished, std::vector<std::vector<Span>>(stages)};
-  for (int stage = 0; stage < stages; ++stage) {
-    for (const TimedStep &step : timeline.stages[stage])
-      run.spans[stage].push_back({int(step.start), int(step.end)});
-    run.spans[stage].resize(schedule.order[stage].size());
-  }
+  Run run{order.finished(), std::vector<std::vector<int>>(stages)};
+  for (int stage = 0; stage < stages; ++stage)
+    run.ends[stage].reserve(schedule.order[stage].size());
+  order.run(order.costsOf(unit), std::vector<double>(stages, 0),
+            [&](const StepOrder::Ran &step, double, double end) {
+              run.ends[order.workOf(step).stage].push_back(int(end));
+            });
+  for (int stage = 0; stage < stages; ++stage)
+    run.ends[stage].resize(schedule.order[stage].size());
   return run;
 }
 
@@ -148,39 +155,38 @@ int TransferPlaces::unitsOf(int virtualStage, Action action) const {
 
 std::vector<int> TransferPlaces::arrivals(const Transfer &transfer,
                                           bool atOnce) const {
-  const std::vector<Span> &sender = atZero.spans[transfer.fromStage];
+  const std::vector<int> &sender = atZero.ends[transfer.fromStage];
   std::vector<int> of(size_t(microbatches),
-                      int(atZero.spans[transfer.toStage].size()));
+                      int(atZero.ends[transfer.toStage].size()));
   if (!atZero.finished)
     return of;
   const int from = transfer.fromChunk * stages + transfer.fromStage;
   const auto &[places, numbers] = runsOf(from, transfer.fromAction);
   // Times at which the value of each run wants room ascend.
   auto lower = [&](const Run &run, auto wantedOf) {
-    const std::vector<Span> &receiver = run.spans[transfer.toStage];
+    const std::vector<int> &receiver = run.ends[transfer.toStage];
     size_t ended = 0;
     for (size_t i = 0; i < places.size(); ++i) {
       const int wanted = wantedOf(i);
       if (wanted < 0)
         break;
-      while (ended < receiver.size() && receiver[ended].end <= wanted)
+      while (ended < receiver.size() && receiver[ended] <= wanted)
         ++ended;
       of[numbers[i]] = std::min(of[numbers[i]], int(ended));
     }
   };
   lower(atZero, [&](size_t i) {
     if (atOnce)
-      return sender[places[i]].end;
+      return sender[places[i]];
     // The next run that is not the step right behind.
     size_t next = i + 1;
     if (next < places.size() && places[next] == places[i] + 1)
       ++next;
-    return next < places.size() ? sender[places[next]].start : -1;
+    return next < places.size() ? sender[places[next]] - kUnit : -1;
   });
   if (unitsOf(from, transfer.fromAction) > 0 && hiding.finished)
-    lower(hiding, [&](size_t i) {
-      return hiding.spans[transfer.fromStage][places[i]].end;
-    });
+    lower(hiding,
+          [&](size_t i) { return hiding.ends[transfer.fromStage][places[i]]; });
   return of;
 }
 
@@ -190,13 +196,13 @@ std::vector<int> TransferPlaces::departures(const Transfer &transfer) const {
   const int units = unitsOf(from, transfer.fromAction);
   if (units == 0 || !hiding.finished)
     return of;
-  const std::vector<Span> &sender = hiding.spans[transfer.fromStage];
+  const std::vector<int> &sender = hiding.ends[transfer.fromStage];
   const auto &[places, numbers] = runsOf(from, transfer.fromAction);
   int left = 0; // when the value before has
   size_t begun = 0;
   for (size_t i = 0; i < places.size(); ++i) {
-    left = std::max(left, sender[places[i]].end) + units;
-    while (begun < sender.size() && sender[begun].start < left)
+    left = std::max(left, sender[places[i]]) + units;
+    while (begun < sender.size() && sender[begun] - kUnit < left)
       ++begun;
     of[numbers[i]] = int(begun);
   }

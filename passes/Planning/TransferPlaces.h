@@ -8,7 +8,7 @@
 // 1F1B hides none, and of lists with several parts a stage none are known.
 #pragma once
 
-#include "passes/Planning/ScheduleSimulate.h"
+#include "passes/Planning/StepOrder.h"
 
 namespace merak::planning {
 
@@ -45,14 +45,11 @@ private:
   struct Runs {
     std::vector<int> places, microbatches;
   };
-  struct Span {
-    int start, end;
-  };
   struct Run { // of all lists
     bool finished = true;
-    std::vector<std::vector<Span>> spans; // by stage and place
+    std::vector<std::vector<int>> ends; // by stage and place
   };
-  Run runWith(const Schedule &schedule, const std::vector<Transfer> &transfers,
+  Run runWith(const StepOrder &order, const Schedule &schedule,
               const std::vector<BoundaryCost> &boundaries) const;
   const Runs &runsOf(int virtualStage, Action action) const {
     return runs[size_t(virtualStage) * kActions + size_t(action)];

@@ -124,6 +124,117 @@ TEST(ListSchedule, NoDeadlockAnywhere) {
     }
 }
 
+// Stages of unlike times and memory; all that keeps a list from being the same
+// with other bounds.
+ListOptions unlikeStages(std::mt19937 &random) {
+  ListOptions list;
+  list.shape.stages = 2 + int(random() % 4);
+  list.shape.chunks = 1 + int(random() % 2);
+  list.shape.microbatches = list.shape.stages * (1 + int(random() % 3));
+  const int parts = list.shape.stages * list.shape.chunks;
+  for (int v = 0; v < parts; ++v) {
+    if (v < list.shape.stages)
+      list.shape.recomputeStages.push_back(random() % 2);
+    list.costs.times.push_back({0, 1.0 + random() % 5, 1.0 + random() % 5,
+                                1.0 + random() % 5, 1.0 + random() % 5});
+    list.costs.memory.push_back({1, 2, 1, 0.5, 0.25});
+    list.costs.boundaries.push_back({double(random() % 3), 1, 0, 0});
+  }
+  if (random() % 2)
+    list.costs.weightSums = {{1, 0, Action::W, Action::W, 0, 0}};
+  if (random() % 2)
+    list.memoryLimit = {4.0 * parts};
+  return list;
+}
+
+// Also where `auto` has them from a list that it made before.
+TEST(AutoSchedule, CandidatesAreTheListsOfTheirNames) {
+  const std::map<std::string, Preference> preferences = {
+      {"B r F R W", Preference::RecomputeFirst},
+      {"B F r R W", Preference::ForwardFirst},
+      {"B r W F R", Preference::WeightsEarly},
+      {"W B r F R", Preference::WeightsFirst}};
+  std::mt19937 random(47);
+  int compared = 0;
+  for (int round = 0; round < 40; ++round) {
+    ListOptions list = unlikeStages(random);
+    const int p = list.shape.stages, m = list.shape.microbatches;
+    if (list.shape.chunks > 1 || p < 4)
+      continue;
+    list.shape.recomputeStages[p - 1] = false; // one variant
+    list.costs.boundaries.clear();
+    AutoProblem problem = automatic(list);
+    problem.sets = 0;
+    problem.names = {"list"};
+    problem.memoryLimit = list.memoryLimit;
+    Result<AutoChoice> choice = makeAuto(problem);
+    if (!choice.ok())
+      continue;
+    for (const AutoCandidate &candidate : choice->candidates) {
+      char text[10];
+      int first = 0;
+      ASSERT_EQ(std::sscanf(candidate.name.c_str(),
+                            "list %9[^,], %d sets, %d in flight", text,
+                            &list.sets, &first),
+                3);
+      const int extra = first - p;
+      if (first == m || extra == p - 1) // not known, with slack
+        continue;
+      list.preference = preferences.at(text);
+      list.inFlight.clear();
+      for (int s = 0; s < p; ++s)
+        list.inFlight.push_back(std::min(m, p - s + extra));
+      Result<Schedule> schedule = listSchedule(list);
+      ASSERT_TRUE(schedule.ok()) << schedule.status().str();
+      const Timeline timeline = simulate(*schedule, list.costs);
+      EXPECT_EQ(candidate.seconds, timeline.total) << candidate.name;
+      EXPECT_EQ(candidate.peakBytes, timeline.peakBytes) << candidate.name;
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 100);
+}
+
+TEST(ListSchedule, ScopeIsOfListsThatAreTheSame) {
+  std::mt19937 random(43);
+  int same = 0, of = 0;
+  for (int round = 0; round < 100; ++round) {
+    ListOptions list = unlikeStages(random);
+    const int parts = list.shape.stages * list.shape.chunks;
+    struct Made {
+      ListOptions options;
+      ListScope scope;
+      Result<Schedule> schedule;
+    };
+    std::vector<Made> all;
+    list.preference = Preference(random() % 4);
+    for (int extra : {0, 1, 3})
+      for (int sets : {0, 1, 2, 3, 4}) {
+        list.inFlight.assign(parts, 1);
+        for (int v = 0; v < parts; ++v)
+          list.inFlight[v] = parts - v + extra;
+        list.sets = sets;
+        ListScope scope;
+        Result<Schedule> schedule = listSchedule(list, &scope);
+        EXPECT_TRUE(scope.covers(list));
+        all.push_back({list, scope, std::move(schedule)});
+      }
+    for (const Made &one : all)
+      for (const Made &other : all) {
+        if (&one == &other || !one.scope.covers(other.options))
+          continue;
+        ++same;
+        EXPECT_EQ(one.schedule.ok(), other.schedule.ok());
+        if (one.schedule.ok())
+          EXPECT_EQ(*one.schedule, *other.schedule);
+      }
+    of += int(all.size() * (all.size() - 1));
+  }
+  // Neither never nor always.
+  EXPECT_GT(same, of / 20);
+  EXPECT_LT(same, of * 19 / 20);
+}
+
 // In unit times: what the issue of the shifted critical path promises.
 TEST(AutoSchedule, BeatsTheShiftedCriticalPath) {
   const std::map<std::pair<int, int>, double> expected = {

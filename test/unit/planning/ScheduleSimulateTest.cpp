@@ -1,6 +1,7 @@
 // The simulator against a slow one written from the definition, its memory
 // against a recount, and every generated schedule against deadlock.
 #include "passes/Planning/ScheduleCheck.h"
+#include "passes/Planning/StepOrder.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -112,6 +113,17 @@ TEST(Simulate, AgreesWithTheDefinition) {
     EXPECT_EQ(brief.peakBytes, timeline.peakBytes);
     EXPECT_EQ(brief.fullSets, timeline.fullSets);
     EXPECT_TRUE(brief.stages[0].empty());
+    // Nor where the order of the steps is kept.
+    const OrderedSchedule ordered(schedule);
+    for (bool sums : {false, true}) {
+      if (sums && schedule.stages > 1)
+        costs.weightSums = {{1, 0, Action::W, Action::W, 0, 0}};
+      costs.setup.assign(schedule.stages, sums ? 3 : 0);
+      const Timeline again = simulate(schedule, costs);
+      const StepOrder::Time time = ordered.timeOf(costs);
+      EXPECT_EQ(time.total, again.total);
+      EXPECT_EQ(time.busy, again.busy);
+    }
   }
 }
 
@@ -177,6 +189,7 @@ TEST(Simulate, ReportsADeadlock) {
   SimulateOptions costs;
   costs.times = {ActionTimes()};
   EXPECT_FALSE(simulate(schedule, costs).finished);
+  EXPECT_FALSE(StepOrder(schedule).finished());
 }
 
 // Every schedule, every pattern of stages that recompute, few microbatches and

@@ -62,6 +62,39 @@ TEST(SteadySchedule, CopiesAreThoseOfAllMicrobatches) {
   EXPECT_GT(compared, 10000u);
 }
 
+// Of few steps the counter stays, of many it is made again.
+TEST(SteadySchedule, CopiesAreTheSameWhenAllElseIsGivenBack) {
+  for (int microbatches : {8, 40'000}) {
+    ScheduleOptions make;
+    make.stages = 4;
+    make.microbatches = microbatches;
+    make.splitBackward = make.update = true;
+    const Schedule schedule = *makeSchedule("eager", make);
+    const ScheduleLists lists(schedule), released(schedule);
+    released.release();
+    for (int v = 0; v < 4; ++v)
+      EXPECT_EQ(released.copiesFrom(2, v).all, lists.copiesFrom(2, v).all);
+  }
+}
+
+TEST(KnownSchedules, AreThoseThatAreMade) {
+  for (const Case &one : cases()) {
+    auto known = knownSchedule(one.name, one.options);
+    ASSERT_TRUE(known.ok()) << known.status().str();
+    EXPECT_EQ(Schedule(**known), *makeSchedule(one.name, one.options))
+        << one.str();
+  }
+  ScheduleOptions unlike;
+  unlike.stages = 2;
+  unlike.microbatches = 4;
+  for (bool first : {false, true}) {
+    unlike.recomputeStages = {first, !first};
+    EXPECT_EQ(Schedule(**knownSchedule("1f1b", unlike)),
+              *makeSchedule("1f1b", unlike));
+  }
+  EXPECT_FALSE(knownSchedule("no such", unlike).ok());
+}
+
 SimulateOptions timesOf(const Schedule &schedule, bool recompute, bool even) {
   SimulateOptions options;
   options.record = false;
