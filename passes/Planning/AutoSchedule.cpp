@@ -262,9 +262,12 @@ private:
       return;
     std::vector<std::pair<double, size_t>> byTime;
     std::vector<Known> shorter;
+    std::set<double> times;
     for (size_t i = 0; i < tasks.size(); ++i) {
       ListOptions list = optionsOf(tasks[i]);
       list.shape.microbatches = few->longer;
+      if (times.size() >= kLongLists)
+        list.limit = *std::next(times.begin(), kLongLists - 1);
       const Known *same = findSame(shorter, list);
       if (!same) {
         Known &made = shorter.emplace_back(list.preference);
@@ -274,6 +277,7 @@ private:
         same = &made;
       }
       byTime.emplace_back(same->candidate.seconds, i);
+      times.insert(same->candidate.seconds);
     }
     std::sort(byTime.begin(), byTime.end());
     std::vector<ListTask> kept;
@@ -288,7 +292,8 @@ private:
   void considerList(const ListTask &task) {
     std::string name = fmt::format("list {}, {} sets, {} in flight", task.text,
                                    task.sets, task.flight.front());
-    const ListOptions options = optionsOf(task);
+    ListOptions options = optionsOf(task);
+    options.limit = leastOfLists; // those beyond are neither taken nor shown
     if (const Known *same = findSame(known, options))
       return considerAgain(name, *same);
     Known made = {task.preference};

@@ -32,7 +32,9 @@ struct AutoCandidate {
   double seconds = 0, idle = 0;
   std::vector<int> inFlight;
   std::vector<double> peakBytes;
-  std::string misfit; // why it cannot be taken; empty: it fits
+  // Why it cannot be taken; empty: it fits. Of a list also that it takes longer
+  // than another one, then that is all that is known of it.
+  std::string misfit;
 };
 
 struct AutoChoice {

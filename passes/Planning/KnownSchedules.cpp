@@ -8,8 +8,8 @@ namespace merak::planning {
 
 namespace {
 
-// Lists of more steps are not kept: about a megabyte.
-constexpr int64_t kKeptSteps = 50'000;
+// Lists of more steps are not kept: about two megabytes.
+constexpr int64_t kKeptSteps = 100'000;
 
 using Known = Result<std::shared_ptr<const OrderedSchedule>>;
 

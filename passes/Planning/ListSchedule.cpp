@@ -11,6 +11,8 @@ namespace merak::planning {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+// What sums of seconds may differ by.
+constexpr double kSmall = 1e-9;
 
 enum Class { kB, kRWithGradient, kF, kREarly, kW, kClasses };
 using Order = std::array<Class, kClasses>;
@@ -118,6 +120,7 @@ struct StageState {
   double fixed = 0, limit = kNever;
   double freeAt = 0;
   double held = 0; // bytes, where there is a limit
+  double left = 0; // seconds of what has not started
   std::vector<Part> parts;
   std::vector<Step> steps;
 
@@ -146,7 +149,8 @@ public:
         m(options.shape.microbatches), p(options.shape.stages),
         count(p * options.shape.chunks),
         arrivals(size_t(count) * 2 * m, kNever), stages(p),
-        links(size_t(p) * p, 0), wakes(size_t(p + 3) / 4 * 4, kNever) {
+        latest(latestOf(options)), links(size_t(p) * p, 0),
+        wakes(size_t(p + 3) / 4 * 4, kNever) {
     std::fill_n(wakes.begin(), p, 0);
     const std::vector<StageMemory> &memory = options.costs.memory;
     for (StageState &stage : stages) {
@@ -169,6 +173,9 @@ public:
       part.gradients = part.inputs + m;
       if (v == 0)
         std::fill_n(part.inputs, m, 0);
+      stage.left += secondsOf(part);
+      if (options.shape.update && v < p)
+        stage.left += part.times.U;
       if (v + 1 < count)
         part.forward = linkTo(v, v + 1, boundary(options.costs, v).forward);
       if (v > 0)
@@ -197,9 +204,14 @@ public:
     if (!status.ok())
       return status;
     // At the same time the first stage goes first.
-    for (double now; (now = firstWake()) != kNever;)
-      visit(int(std::find(wakes.begin(), wakes.end(), now) - wakes.begin()),
-            now);
+    for (double now; (now = firstWake()) != kNever;) {
+      const int stage =
+          int(std::find(wakes.begin(), wakes.end(), now) - wakes.begin());
+      if (now + stages[stage].left > latest)
+        return Status::error(
+            fmt::format("takes longer than {:.6g} seconds", options.limit));
+      visit(stage, now);
+    }
     MERAK_RETURN_IF_ERROR(checkFinished());
     Schedule schedule;
     schedule.name = "auto";
@@ -220,6 +232,20 @@ public:
   }
 
 private:
+  // When the last stage may end at most, by the list's own clock. The simulator
+  // starts no action sooner than `setup` lets its stage begin.
+  static double latestOf(const ListOptions &options) {
+    const std::vector<double> &setup = options.costs.setup;
+    const double first =
+        setup.empty() ? 0 : *std::min_element(setup.begin(), setup.end());
+    return options.limit * (1 + kSmall) - first;
+  }
+
+  double secondsOf(const Part &part) const {
+    const ActionTimes &times = part.times;
+    return m * (times.F + (part.recomputes ? times.R : 0) + times.B + times.W);
+  }
+
   // One microbatch of each part must fit, then the pipeline never stands still:
   // what a part holds is released by the backward of its oldest microbatch,
   // which has all it needs.
@@ -374,7 +400,9 @@ private:
       part.count();
       stage.count();
     }
-    double end = now + part.times.of(step.action);
+    const double seconds = part.times.of(step.action);
+    stage.left -= seconds;
+    const double end = now + seconds;
     stage.freeAt = wakes[index] = end;
     if (step.action == Action::W)
       for (int to : part.sumsTo) {
@@ -430,6 +458,7 @@ private:
   int m, p, count;              // microbatches, stages, virtual stages
   std::vector<double> arrivals; // inputs and gradients of all parts
   std::vector<StageState> stages;
+  double latest;             // see latestOf()
   std::vector<double> links; // when free again, per pair of stages
   // When each stage looks for something to do, filled up to a multiple of 4.
   std::vector<double> wakes;

@@ -30,6 +30,8 @@ struct ListOptions {
   int sets = 1;
   // Bytes of each stage (or one for all), with `costs.memory`; empty: no bound.
   std::vector<double> memoryLimit;
+  // Seconds: a list that certainly takes longer is given up.
+  double limit = std::numeric_limits<double>::infinity();
 };
 
 // What a virtual stage may have at once by ListOptions: microbatches between F
@@ -51,8 +53,9 @@ struct ListScope {
 };
 
 // Errors: a stage that cannot hold one microbatch of each chunk (with the
-// bytes); stages that wait for each other without end (with how far they got).
-// `scope`: what other options have the same result, error or not.
+// bytes); stages that wait for each other without end (with how far they got);
+// a list that takes longer than the limit. `scope`: what other options have the
+// same result, error or not.
 Result<Schedule> listSchedule(const ListOptions &options,
                               ListScope *scope = nullptr);
 

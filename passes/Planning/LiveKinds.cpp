@@ -9,13 +9,14 @@ namespace {
 // Positions of an action in a stage's list, ascending.
 using Places = std::vector<int>;
 
-// The most intervals [from, to] that share a position.
+// The most intervals [from, to] that share a position; both ascend. One more
+// interval is one more at once where the one `most` before it has not ended. No
+// branch that nobody can foresee: this is most of the work with copies.
 int mostAtOnce(const Places &from, const Places &to) {
-  size_t ended = 0, most = 0;
+  size_t most = 0;
   for (size_t i = 0; i < from.size(); ++i) {
-    while (ended < to.size() && to[ended] < from[i])
-      ++ended;
-    most = std::max(most, i + 1 - ended);
+    const size_t before = i - most;
+    most += before >= to.size() || to[before] >= from[i];
   }
   return int(most);
 }
@@ -82,23 +83,25 @@ PerLiveKind<int> CopyCounter::of(int v, int distance) const {
                              transfers.departures(between(v, v + 1, Action::F)),
                          back =
                              transfers.departures(between(v, v - 1, Action::B));
+  // The same of last actions, as `lives` has them from F on.
+  const Places lateF = whenSent(F, forward), lateR = whenSent(R, forward),
+               lateB = whenSent(B, forward), lateW = whenSent(W, forward),
+               lateBack = whenSent(B, back), lateBackW = whenSent(W, back);
   struct Life {
     int begin;
-    const Places *end;
-    const std::vector<int> *departures;
+    const Places *end, *sent;
   };
-  const Life lives[kLiveKinds] = {{0, &F, &forward}, {0, &R, &forward},
-                                  {0, &B, &forward}, {0, &W, &forward},
-                                  {1, &B, &back},    {1, &W, &back},
-                                  {2, &B, &back},    {2, &W, &back}};
+  const Life lives[kLiveKinds] = {{0, &F, &lateF},    {0, &R, &lateR},
+                                  {0, &B, &lateB},    {0, &W, &lateW},
+                                  {1, &B, &lateBack}, {1, &W, &lateBackW},
+                                  {2, &B, &lateBack}, {2, &W, &lateBackW}};
   PerLiveKind<int> copies;
   for (int life = 0; life < kLiveKinds; ++life) {
-    const auto &[begin, end, departures] = lives[life];
-    const Places late = whenSent(*end, *departures);
+    const auto &[begin, end, late] = lives[life];
     for (bool received : {false, true})
       for (bool sent : {false, true})
         copies.at(LiveKind(life), received, sent) =
-            mostAtOnce(*begins[received][begin], sent ? late : *end);
+            mostAtOnce(*begins[received][begin], sent ? *late : *end);
   }
   return copies;
 }

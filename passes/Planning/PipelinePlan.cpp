@@ -96,9 +96,8 @@ public:
         Result<const ScheduleLists *> lists = listsOf(name, shapeOf(chunks()));
         if (!lists.ok())
           continue;
-        OrderedSchedule schedule; // of no steps
-        schedule.Schedule::operator=
-            ({name, shape.stages, shape.microbatches, chunks(), {}});
+        const OrderedSchedule schedule( // of no steps
+            {name, shape.stages, shape.microbatches, chunks(), {}});
         const std::optional<std::vector<double>> again =
             madeAgain(Search{&schedule, **lists, 0, 0, 0, 0, {}}, *begin);
         (*lists)->release();

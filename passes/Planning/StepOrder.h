@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 namespace merak::planning {
@@ -107,21 +108,22 @@ void StepOrder::run(const Costs &costs, std::vector<double> clock,
   }
 }
 
-// A schedule that many simulations run.
+// A schedule that many simulations run. The order is found by the first.
 struct OrderedSchedule : Schedule {
-  OrderedSchedule() = default;
-  explicit OrderedSchedule(Schedule schedule)
-      : Schedule(std::move(schedule)), steps(*this) {}
+  explicit OrderedSchedule(Schedule schedule) : Schedule(std::move(schedule)) {}
   // As simulate() finds it.
   StepOrder::Time timeOf(const SimulateOptions &options) const {
-    if (options.transfers.empty() && options.weightSums.empty())
+    if (options.transfers.empty() && options.weightSums.empty()) {
+      std::call_once(ordered, [this] { steps = StepOrder(*this); });
       return steps.timeOf(options);
+    }
     return StepOrder(*this, options.transfers, options.weightSums)
         .timeOf(options);
   }
 
 private:
-  StepOrder steps; // where stages wait for their neighbours alone
+  mutable std::once_flag ordered;
+  mutable StepOrder steps; // where stages wait for their neighbours alone
 };
 
 } // namespace merak::planning
