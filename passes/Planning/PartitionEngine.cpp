@@ -28,17 +28,10 @@ PartitionEngine::PartitionEngine(const Graph &graph, const Classes &classes)
         trained[id] = graph.tensors[id].parameter;
     if (op.isUpdate() && op.operands.size() > 2)
       byRows[op.operands[0]] = 1;
-    const OpClasses &opClasses = classes.ops[i];
-    std::vector<std::vector<char>> has;
-    for (size_t r = 0; r < op.results.size(); ++r) {
-      producer[op.results[r]] = int(i);
-      dependsOnParameter[op.results[r]] |= depends;
-      has.emplace_back(opClasses.slots.size(), 0);
-      for (int slot : opClasses.results[r])
-        if (slot >= 0)
-          has.back()[slot] = 1;
+    for (int id : op.results) {
+      producer[id] = int(i);
+      dependsOnParameter[id] |= depends;
     }
-    resultHas.push_back(std::move(has));
   }
   // A tensor with several uses of which one can never run on summands is
   // reduced for that one; the others take the reduced copy.
@@ -574,7 +567,7 @@ bool PartitionEngine::runOp(int index) {
     AxisMask maxAxes = 0;
     std::pair<AxisMask, int> expected{0, 0};
     for (size_t s = 0; s < opClasses.slots.size(); ++s) {
-      if (!state.kept[s] || resultHas[index][r][s])
+      if (!state.kept[s] || resultHas(index, r, s))
         continue;
       switch (opClasses.slots[s].kind) {
       case FactorKind::Sum:

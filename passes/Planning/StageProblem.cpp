@@ -1,6 +1,7 @@
 #include "passes/Planning/StageProblem.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <functional>
 #include <limits>
 #include <queue>
@@ -26,19 +27,19 @@ StageModel::StageModel(const StageProblem &problem, const StageModel *like)
       lastUse[id] = i;
       users[id].push_back(i);
     }
-  auto sum = [&](double StageOp::*field) {
-    std::vector<double> out(1, 0);
-    for (const StageOp &op : problem.ops)
-      out.push_back(out.back() + op.*field);
-    return out;
-  };
-  forward = sum(&StageOp::forward);
-  backward = sum(&StageOp::backward);
-  weight = sum(&StageOp::weight);
-  communication = sum(&StageOp::communication);
-  update = sum(&StageOp::update);
-  clear = sum(&StageOp::clear);
-  prologue = sum(&StageOp::prologue);
+  findFacts();
+  const std::pair<std::vector<double> *, double StageOp::*> sums[] = {
+      {&forward, &StageOp::forward},  {&backward, &StageOp::backward},
+      {&weight, &StageOp::weight},    {&communication, &StageOp::communication},
+      {&update, &StageOp::update},    {&clear, &StageOp::clear},
+      {&prologue, &StageOp::prologue}};
+  for (auto [sum, field] : sums) {
+    sum->reserve(problem.ops.size() + 1);
+    sum->push_back(0);
+  }
+  for (const StageOp &op : problem.ops)
+    for (auto [sum, field] : sums)
+      sum->push_back(sum->back() + op.*field);
   double exposed = 1; // part of the collectives
   const bool communicates = communication.back() > 0;
   if (communicates && !problem.submicrobatches[0].empty()) {
@@ -79,6 +80,37 @@ StageModel::StageModel(const StageProblem &problem, const StageModel *like)
   findLegal();
   findShards();
   rankRecomputation();
+}
+
+void StageModel::findFacts() {
+  facts.reserve(problem.tensors.size());
+  for (size_t t = 0; t < problem.tensors.size(); ++t) {
+    const StageTensor &tensor = problem.tensors[t];
+    const bool everywhere =
+        producer[t] >= 0 && problem.ops[producer[t]].everywhere;
+    facts.push_back({tensor.bytes, tensor.viewOf,
+                     tensor.available || everywhere,
+                     tensor.fused || everywhere || tensor.viewOf >= 0});
+  }
+  const auto lists = [&](std::vector<int> StageOp::*field) {
+    return IdLists(count(), [&](int i) -> const std::vector<int> & {
+      return problem.ops[i].*field;
+    });
+  };
+  operands = lists(&StageOp::operands);
+  results = lists(&StageOp::results);
+  keptForInputs = lists(&StageOp::kept);
+  keptForWeights = lists(&StageOp::keptForWeights);
+  for (int i = 0; i < count(); ++i) {
+    const StageOp &op = problem.ops[i];
+    recompute.push_back(op.recompute);
+    workspaces.push_back(op.workspace);
+    if (!op.pending.empty())
+      withPending.push_back(i);
+    if (!op.gathersForward.empty() || !op.gathersBackward.empty() ||
+        !op.scatters.empty())
+      withMessages.push_back(i);
+  }
 }
 
 void StageModel::priceCuts() {
@@ -168,8 +200,7 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   int mark = ++now;
   auto want = [&](int t, char reader) {
     t = keptOf(t, begin);
-    if (problem.tensors[t].available ||
-        (producer[t] >= 0 && problem.ops[producer[t]].everywhere))
+    if (facts[t].given)
       return;
     if (stamp[t] == mark) {
       need[t] = std::max(need[t], reader);
@@ -181,25 +212,24 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
       out.kept.push_back(t); // received, or given
   };
   for (int i = begin; i < end; ++i) {
-    for (int t : problem.ops[i].kept)
+    for (int t : keptForInputs[i])
       want(t, 2);
-    for (int t : problem.ops[i].keptForWeights)
+    for (int t : keptForWeights[i])
       want(t, 3);
-    out.workspace = std::max(out.workspace, problem.ops[i].workspace);
+    out.workspace = std::max(out.workspace, workspaces[i]);
   }
   for (int i = end; i-- > begin;) {
-    const StageOp &op = problem.ops[i];
     bool needed = false, again = marked(i, marks);
-    for (int t : op.results)
+    for (int t : results[i])
       if (stamp[t] == mark) {
         needed = true;
         (again ? out.again : out.kept).push_back(t);
       }
     if (!needed || !again)
       continue;
-    out.seconds += op.recompute;
+    out.seconds += recompute[i];
     out.ops.push_back(i);
-    for (int t : op.operands)
+    for (int t : operands[i])
       want(t, 1);
   }
   if (!cost)
@@ -208,9 +238,9 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   auto sent = [&](int t) { return lastUse[t] >= end; };
   auto keep = [&](int t, LiveKind life) {
     if (producer[t] < begin)
-      cost->arriving.push_back({producer[t], life, problem.tensors[t].bytes});
+      cost->arriving.push_back({producer[t], life, facts[t].bytes});
     else
-      cost->held.at(life, false, sent(t)) += problem.tensors[t].bytes;
+      cost->held.at(life, false, sent(t)) += facts[t].bytes;
   };
   for (int t : out.kept)
     keep(t, need[t] == 1   ? LiveKind::FR
@@ -219,9 +249,9 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   for (int t : out.again) {
     if (need[t] > 1)
       cost->held.at(need[t] == 2 ? LiveKind::RB : LiveKind::RW) +=
-          problem.tensors[t].bytes;
+          facts[t].bytes;
     if (sent(t))
-      cost->held.at(LiveKind::F, false, true) += problem.tensors[t].bytes;
+      cost->held.at(LiveKind::F, false, true) += facts[t].bytes;
   }
   // What only comes or goes; what passes by is not here.
   for (int t : crossers[begin])
@@ -236,7 +266,7 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   for (int t : crossers[end])
     if (producer[t] >= begin || nextUse(t, begin) < end)
       gradients[nextUse(t, end)] += problem.tensors[t].gradientBytes;
-  for (int i = begin; i < end; ++i)
+  for (int i : between(withPending, begin, end))
     for (auto [bytes, from] : problem.ops[i].pending) {
       if (from < end) {
         cost->held.at(LiveKind::BW) += bytes;
@@ -272,19 +302,17 @@ double StageModel::forwardWorkspace(int begin, int end, bool again,
   double live = 0, most = 0;
   std::vector<double> ends(size_t(end - begin) + 1, 0);
   for (int i = begin; i < end; ++i) {
-    const StageOp &op = problem.ops[i];
     bool repeated = marked(i, marks);
-    for (int t : op.results) {
+    for (int t : results[i]) {
       bool wanted = stamp[t] == now;
       // F leaves what is kept or sent, R what B or W reads.
       bool made = again ? repeated && wanted && need[t] == 1
                         : lastUse[t] < end && (repeated || !wanted);
-      if (!made || problem.tensors[t].fused || op.everywhere ||
-          problem.tensors[t].viewOf >= 0)
+      if (!made || facts[t].noSpace)
         continue;
-      live += problem.tensors[t].bytes;
+      live += facts[t].bytes;
       int last = std::clamp(lastUse[t], i, end - 1);
-      ends[last - begin] += problem.tensors[t].bytes;
+      ends[last - begin] += facts[t].bytes;
     }
     most = std::max(most, live);
     live -= ends[i - begin];
@@ -295,9 +323,9 @@ double StageModel::forwardWorkspace(int begin, int end, bool again,
 StageModel::Kept StageModel::sumOf(const Need &need) const {
   Kept out;
   for (int t : need.kept)
-    out.keptBytes += problem.tensors[t].bytes;
+    out.keptBytes += facts[t].bytes;
   for (int t : need.again)
-    out.recomputedBytes += problem.tensors[t].bytes;
+    out.recomputedBytes += facts[t].bytes;
   out.workspace = need.workspace;
   out.seconds = need.seconds;
   return out;
@@ -411,10 +439,13 @@ StageCost StageModel::movedBy(int ops, StageCost cost) const {
 }
 
 std::string StageModel::likeOf(int begin, int end, Marks marks) const {
-  const int first = begin - behindFirst(begin, end);
-  std::string like = std::to_string(first) + ' ';
-  for (int op = begin; op < end; ++op)
-    like += marked(op, marks) ? '1' : '0';
+  const int first = begin - behindFirst(begin, end), count = end - begin;
+  std::string like = fmt::format("{} {} ", first, count);
+  const size_t bits = like.size(); // eight ops a character
+  like.resize(bits + size_t(count + 7) / 8, 0);
+  for (int i = 0; i < count; ++i)
+    if (marked(begin + i, marks))
+      like[bits + size_t(i) / 8] |= char(1 << i % 8);
   return like;
 }
 
