@@ -24,8 +24,10 @@ public:
       op.name.clear();
       op.key.clear();
     }
-    for (StageTensor &tensor : from.tensors)
+    for (StageTensor &tensor : from.tensors) {
+      named.push_back(!tensor.name.empty());
       tensor.name.clear();
+    }
     for (StageParameter &parameter : from.parameters)
       parameter.name.clear();
   }
@@ -196,9 +198,11 @@ private:
     }
     out.tensors.reserve(of.whole.tensors.size());
     for (size_t t = 0; t < of.whole.tensors.size(); ++t) {
-      out.tensors.push_back(movedTensor(from.tensors[size_t(fewTensorFor(t))],
-                                        moveTo(of.tensorPlace[t].layer)));
-      out.tensors.back().name = of.whole.tensors[t].name;
+      const auto few = size_t(fewTensorFor(t));
+      out.tensors.push_back(
+          movedTensor(from.tensors[few], moveTo(of.tensorPlace[t].layer)));
+      if (named[few])
+        out.tensors.back().name = of.whole.tensors[t].name;
     }
     return !fails;
   }
@@ -422,7 +426,8 @@ private:
   }
 
   const EqualLayers &of;
-  StageProblem from; // without names
+  StageProblem from;       // without names
+  std::vector<char> named; // tensors of it that had one
   StageProblem out;
   std::vector<int> stageOfFew;                  // by op of the few, or -1
   std::vector<FewPlace> places, tensorPlaces;   // stage ops, tensors

@@ -189,6 +189,7 @@ static AxisMask freePrefix(const std::vector<int> &axes, AxisMask used) {
 
 std::vector<AxisMask> PartitionEngine::canonicalMasks(int tensor) const {
   std::vector<AxisMask> masks;
+  masks.reserve(classes.tensors[tensor].atoms.size());
   AxisMask used = 0;
   for (int cls : classes.tensors[tensor].atoms) {
     masks.push_back(freePrefix(axesOf[cls], used));
@@ -549,6 +550,7 @@ bool PartitionEngine::runOp(int index) {
   std::vector<AxisMask> resolve(op.operands.size(), 0);
   decidePartial(index, resolve);
   joinHalves(index, resolve);
+  state.operandVariant.reserve(op.operands.size());
   for (size_t i = 0; i < op.operands.size(); ++i) {
     requiredScratch.clear();
     for (int slot : opClasses.operands[i])
@@ -561,6 +563,7 @@ bool PartitionEngine::runOp(int index) {
   }
   for (size_t r = 0; r < op.results.size(); ++r) {
     Variant stored;
+    stored.masks.reserve(opClasses.results[r].size());
     for (int slot : opClasses.results[r])
       stored.masks.push_back(slot < 0 ? 0 : state.kept[slot]);
     stored.partial = state.lazy;
@@ -594,7 +597,9 @@ bool PartitionEngine::runOp(int index) {
                           "microbatch (--microbatch=all samples of a replica)",
                           op.name)))
       return false;
-    tensors[op.results[r]].variants.assign(1, std::move(stored));
+    std::vector<Variant> &variants = tensors[op.results[r]].variants;
+    variants.clear();
+    variants.push_back(std::move(stored));
     int64_t times = op.phase == Phase::Update ? 1 : microbatches;
     if (maxAxes)
       cost.communicatedBytes +=

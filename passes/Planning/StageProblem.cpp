@@ -139,11 +139,13 @@ void StageModel::findLegal() {
   legal.assign(count() + 1, 1);
   for (int at = problem.joinBegin + 1; at < problem.joinEnd; ++at)
     legal[at] = 0;
-  std::unordered_map<int64_t, int> first;
+  std::unordered_map<int64_t, int> latest; // op of each piece
   for (int i = 0; i < count(); ++i)
-    if (int64_t piece = problem.ops[i].piece; piece >= 0)
-      for (int at = first.try_emplace(piece, i).first->second; at < i; ++at)
-        legal[at + 1] = 0;
+    if (int64_t piece = problem.ops[i].piece; piece >= 0) {
+      int &last = latest.try_emplace(piece, i).first->second;
+      for (; last < i; ++last)
+        legal[last + 1] = 0;
+    }
 }
 
 void StageModel::findShards() {
@@ -151,9 +153,11 @@ void StageModel::findShards() {
   for (int i = 1; i < count(); ++i) {
     int from = std::max(1, i - kShardWindow);
     int to = std::min(count() - 1, i + kShardWindow);
-    double least =
-        *std::min_element(crossing.begin() + from, crossing.begin() + to + 1);
-    if (legal[i] && crossing[i] <= least * 1.0001)
+    const auto isNoWider = [&](double other) {
+      return crossing[i] <= other * 1.0001;
+    };
+    if (legal[i] && std::all_of(crossing.begin() + from,
+                                crossing.begin() + to + 1, isNoWider))
       narrow.push_back(i);
   }
   narrow.push_back(count());
@@ -633,6 +637,7 @@ private:
   struct Step {
     std::vector<int> ops;
     double seconds = 0, gain = 0;
+    int missing = 0; // operands that have to be kept, or made again
     double ratio() const { return seconds / gain; }
   };
 
@@ -656,7 +661,10 @@ private:
   // Recomputing the producer of `t`; what it needs is kept instead, or made
   // again as well: whichever is cheaper.
   Step best(int t) const {
-    Step near = step(t, 0), far = step(t, 8);
+    Step near = step(t, 0);
+    if (near.missing == 0)
+      return near;
+    Step far = step(t, 8);
     if (near.gain <= 0 || far.gain <= 0)
       return near.gain <= 0 ? far : near;
     return far.ratio() < near.ratio() ? far : near;
@@ -664,7 +672,6 @@ private:
 
   Step step(int t, int depth) const {
     Step out;
-    std::vector<char> seen;
     if (producer[t] >= 0 && canRepeat(producer[t]))
       add(producer[t], depth, out);
     return out;
@@ -685,6 +692,7 @@ private:
       if (from >= 0 &&
           std::find(out.ops.begin(), out.ops.end(), from) != out.ops.end())
         continue;
+      ++out.missing;
       if (depth > 0 && from >= 0 && canRepeat(from))
         add(from, depth - 1, out);
       else
