@@ -233,9 +233,18 @@ double collectiveSeconds(Collective kind, double bytes, int64_t devices,
 // node with the fewest has, or share its one adapter.
 static GroupShape shapeOf(const std::vector<int64_t> &devices,
                           const Cluster &cluster, int64_t sharing) {
-  std::map<int64_t, int64_t> members; // by node
-  for (int64_t device : devices)
-    ++members[cluster.node(device)];
+  // Devices of each node, by node: of devices in order the last one is meant.
+  std::vector<std::pair<int64_t, int64_t>> members;
+  for (int64_t device : devices) {
+    const int64_t node = cluster.node(device);
+    auto at = members.end();
+    if (!members.empty() && members.back().first >= node)
+      at = std::lower_bound(members.begin(), members.end(),
+                            std::pair(node, int64_t(0)));
+    if (at == members.end() || at->first != node)
+      at = members.emplace(at, node, 0);
+    ++at->second;
+  }
   int64_t fewest = int64_t(devices.size());
   for (auto [node, count] : members)
     fewest = std::min(fewest, count);

@@ -5,6 +5,8 @@
 #include "mlir/IR/Value.h"
 #include "llvm/ADT/DenseMap.h"
 
+#include <deque>
+
 using namespace mlir;
 
 namespace merak::lowering {
@@ -30,6 +32,7 @@ formFusionGroups(Block &block, const FusionOptions &options,
                  llvm::function_ref<bool(ArrayRef<Operation *>)> mayBe) {
   std::vector<Operation *> all;
   std::vector<planning::FusionOp> ops;
+  std::deque<planning::Loops> loops;
   llvm::DenseMap<Value, int> numbers;
   auto numberOf = [&](Value value) {
     return numbers.try_emplace(value, static_cast<int>(numbers.size()))
@@ -37,7 +40,10 @@ formFusionGroups(Block &block, const FusionOptions &options,
   };
   for (Operation &op : block) {
     planning::FusionOp &made = ops.emplace_back();
-    made.loops = loopsOf(&op);
+    if (auto of = loopsOf(&op)) {
+      made.loops = &loops.emplace_back(std::move(*of));
+      made.sizes = made.loops->sizes;
+    }
     made.barrier = isBarrier(&op);
     // With what ops inside of it read.
     op.walk([&](Operation *inner) {

@@ -32,22 +32,24 @@ private:
     return list.values[size_t(value)];
   }
   // The loops of an op with the sizes of this device.
-  std::optional<Loops> loopsOf(int number) const {
+  FusionOp fusionOp(int number) const {
     const ActionOp &op = list.ops[size_t(number)];
+    FusionOp out{nullptr, {}, op.operands, op.results, false};
     const GraphOp *of = opOf(number);
     if (!of || !of->loops || op.moves != Moves::No)
-      return std::nullopt;
-    Loops loops = *of->loops;
+      return out;
+    out.loops = &*of->loops;
+    out.sizes = of->loops->sizes;
     auto take = [&](const std::vector<std::vector<int>> &dims,
                     const std::vector<int> &values) {
       for (size_t i = 0; i < values.size(); ++i)
         for (size_t d = 0; d < dims[i].size(); ++d)
           if (int loop = dims[i][d]; loop != kNoLoop)
-            loops.sizes[size_t(loop)] = valueOf(values[i]).shape[d];
+            out.sizes[size_t(loop)] = valueOf(values[i]).shape[d];
     };
-    take(loops.operands, op.operands);
-    take(loops.results, op.results);
-    return loops;
+    take(of->loops->operands, op.operands);
+    take(of->loops->results, op.results);
+    return out;
   }
 
   // What is equal on all ranks does not wait, in one kernel, for what is not.
@@ -71,9 +73,9 @@ private:
 
   void formGroups() {
     std::vector<FusionOp> ops;
+    ops.reserve(list.ops.size() + 1);
     for (size_t i = 0; i < list.ops.size(); ++i)
-      ops.push_back(
-          {loopsOf(int(i)), list.ops[i].operands, list.ops[i].results, false});
+      ops.push_back(fusionOp(int(i)));
     FusionOp stores; // may all wait
     for (size_t v = 0; v < list.values.size(); ++v)
       if (list.values[v].kept || list.values[v].summed)
@@ -89,6 +91,8 @@ private:
   // The rule's view of the list. Stores have no place in it: they may all wait.
   EpilogueList epilogueList() const {
     EpilogueList out;
+    out.ops.reserve(list.ops.size());
+    out.values.reserve(list.values.size());
     for (size_t i = 0; i < list.ops.size(); ++i)
       out.ops.push_back(describe(int(i)));
     for (const ActionValue &value : list.values)

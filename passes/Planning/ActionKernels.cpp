@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
+#include <optional>
 
 namespace merak::planning {
 
@@ -26,28 +26,34 @@ public:
     out.ops.resize(list.ops.size());
     out.inRegisters.assign(list.values.size(), 0);
     strides.resize(list.values.size());
+    destinations.resize(list.values.size());
+    honoured.resize(list.values.size());
     for (size_t v = 0; v < list.values.size(); ++v)
       strides[v] = layout::denseStrides(list.values[v].shape);
     assignDestinations();
-    std::map<int, const Group *> groupAt;
-    std::map<int, const FusedProduct *> productAt;
-    std::set<int> inside = fusion.unused;
+    std::vector<const Group *> groupAt(list.ops.size(), nullptr);
+    std::vector<const FusedProduct *> productAt(list.ops.size(), nullptr);
+    std::vector<char> inside(list.ops.size(), 0);
+    for (int op : fusion.unused)
+      inside[size_t(op)] = 1;
     for (const Group &group : fusion.groups) {
-      groupAt[group.back()] = &group;
-      inside.insert(group.begin(), group.end());
+      groupAt[size_t(group.back())] = &group;
+      for (int op : group)
+        inside[size_t(op)] = 1;
     }
     for (const FusedProduct &product : fusion.products) {
-      productAt[product.last] = &product;
-      inside.insert(product.ops.begin(), product.ops.end());
-      inside.insert(product.op);
+      productAt[size_t(product.last)] = &product;
+      for (int op : product.ops)
+        inside[size_t(op)] = 1;
+      inside[size_t(product.op)] = 1;
     }
-    for (int i = 0; i < int(list.ops.size()); ++i) {
-      if (auto group = groupAt.find(i); group != groupAt.end())
-        writeGroup(*group->second);
-      else if (auto product = productAt.find(i); product != productAt.end())
-        writeProduct(*product->second);
-      else if (!inside.count(i))
-        writeOp(i);
+    for (size_t i = 0; i < list.ops.size(); ++i) {
+      if (groupAt[i])
+        writeGroup(*groupAt[i]);
+      else if (productAt[i])
+        writeProduct(*productAt[i]);
+      else if (!inside[i])
+        writeOp(int(i));
     }
     return std::move(out);
   }
@@ -63,6 +69,9 @@ private:
   const ActionValue &valueOf(int value) const {
     return list.values[size_t(value)];
   }
+  const std::optional<Destination> &destinationOf(int value) const {
+    return destinations[size_t(value)];
+  }
   int resultOf(int op) const { return list.ops[size_t(op)].results[0]; }
 
   // ----------------------------------------------------------- destinations
@@ -75,10 +84,10 @@ private:
       for (int value : op.results) {
         const ActionValue &of = valueOf(value);
         Strides dense = layout::denseStrides(of.shape);
-        if (of.summed && assign(value, dense, true))
-          honoured.insert({value, true});
-        if (of.kept && assign(value, dense, false))
-          honoured.insert({value, false});
+        if (of.summed)
+          honoured[size_t(value)].sum = assign(value, dense, true);
+        if (of.kept)
+          honoured[size_t(value)].kept = assign(value, dense, false);
       }
       if (op.moves == Moves::Concat && !op.results.empty())
         assignParts(op);
@@ -86,9 +95,8 @@ private:
   }
   void assignParts(const ActionOp &op) {
     Strides whole = layout::denseStrides(valueOf(op.results[0]).shape);
-    if (auto found = destinations.find(op.results[0]);
-        found != destinations.end() && !found->second.sum)
-      whole = found->second.strides;
+    if (const auto &found = destinationOf(op.results[0]); found && !found->sum)
+      whole = found->strides;
     for (int part : op.operands)
       if (assign(part, whole, false))
         inPlace.insert(part);
@@ -97,7 +105,7 @@ private:
   // `uses`: by views on the way to where it goes.
   bool assign(int value, const Strides &target, bool sum, size_t uses = 0) {
     const ActionValue &of = valueOf(value);
-    if (of.maker < 0 || destinations.count(value))
+    if (of.maker < 0 || destinationOf(value))
       return false;
     const ActionOp &op = list.ops[size_t(of.maker)];
     if (op.kind == ActionOp::Load)
@@ -123,7 +131,7 @@ private:
                 op.moves == Moves::Slice || op.moves == Moves::Expand ||
                 !graphOp || !graphOp->addsInPlace))
       return false;
-    destinations[value] = {target, sum};
+    destinations[size_t(value)] = {target, sum};
     return true;
   }
 
@@ -204,8 +212,7 @@ private:
   }
 
   bool isSum(int value) const {
-    auto it = destinations.find(value);
-    return it != destinations.end() && it->second.sum;
+    return destinationOf(value) && destinationOf(value)->sum;
   }
   bool areSums(const std::vector<int> &values) const {
     return std::all_of(values.begin(), values.end(),
@@ -216,11 +223,11 @@ private:
   void finish(int at, const std::vector<int> &results) {
     const bool sums = areSums(results);
     for (int value : results) {
-      auto it = destinations.find(value);
-      if (it != destinations.end() && !it->second.sum)
-        strides[size_t(value)] = it->second.strides;
-      else if (it != destinations.end() && !sums)
-        copy(at, value, strides[size_t(value)], it->second.strides);
+      const std::optional<Destination> &found = destinationOf(value);
+      if (found && !found->sum)
+        strides[size_t(value)] = found->strides;
+      else if (found && !sums)
+        copy(at, value, strides[size_t(value)], found->strides);
     }
   }
   // Stores that no instruction did itself.
@@ -228,9 +235,9 @@ private:
     for (int value : results) {
       const ActionValue &of = valueOf(value);
       Strides dense = layout::denseStrides(of.shape);
-      if (of.summed && !honoured.count({value, true}))
+      if (of.summed && !honoured[size_t(value)].sum)
         copy(at, value, strides[size_t(value)], dense, /*sum=*/true);
-      if (of.kept && !honoured.count({value, false}))
+      if (of.kept && !honoured[size_t(value)].kept)
         copy(at, value, strides[size_t(value)], dense);
     }
   }
@@ -254,8 +261,7 @@ private:
       for (int value : list.ops[size_t(op)].results) {
         const ActionValue &of = valueOf(value);
         results.push_back(value);
-        bool wanted =
-            destinations.count(value) || op == at || of.kept || of.summed;
+        bool wanted = destinationOf(value) || op == at || of.kept || of.summed;
         for (int user : of.users)
           wanted |= !has(group, user);
         out.inRegisters[size_t(value)] = !wanted;
@@ -378,12 +384,12 @@ private:
   }
 
   void setView(int number, int value, const Strides &view) {
-    auto found = destinations.find(value);
+    const std::optional<Destination> &found = destinationOf(value);
     strides[size_t(value)] = view;
-    if (found == destinations.end())
+    if (!found)
       return;
-    copy(number, value, view, found->second.strides);
-    strides[size_t(value)] = found->second.strides;
+    copy(number, value, view, found->strides);
+    strides[size_t(value)] = found->strides;
   }
 
   void writeMove(int number) {
@@ -398,7 +404,7 @@ private:
       if (!view)
         copy(number, x, strides[size_t(x)],
              layout::denseStrides(valueOf(x).shape));
-      bool direct = !view && destinations.count(result);
+      bool direct = !view && destinationOf(result);
       if (!direct)
         setView(number, result,
                 view ? *view : layout::denseStrides(valueOf(result).shape));
@@ -458,9 +464,9 @@ private:
     }
     if (run > 0)
       fill(number, run, dtypeOf(result));
-    auto found = destinations.find(result);
-    if (found != destinations.end() && !found->second.sum)
-      strides[size_t(result)] = found->second.strides;
+    const std::optional<Destination> &found = destinationOf(result);
+    if (found && !found->sum)
+      strides[size_t(result)] = found->strides;
   }
 
   const Outcome &outcome;
@@ -469,9 +475,13 @@ private:
   const KernelOptions &options;
   ActionFusion fusion;
   const Graph &graph;
-  std::vector<Strides> strides; // by value
-  std::map<int, Destination> destinations;
-  std::set<std::pair<int, bool>> honoured; // stores: value, of a sum
+  std::vector<Strides> strides;                         // by value
+  std::vector<std::optional<Destination>> destinations; // by value
+  // By value, stores that the instruction which makes it does.
+  struct Honoured {
+    bool sum = false, kept = false;
+  };
+  std::vector<Honoured> honoured;
   std::set<int> inPlace, filled;
   ListKernels out;
 };

@@ -166,6 +166,8 @@ private:
       stored[size_t(t)] = t;
     from.assign(outcome.conversions.size(), -1);
     roles.assign(graph.tensors.size() + from.size(), ListOf::U);
+    for (std::vector<int> &of : known)
+      of.assign(roles.size(), -1);
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       const OpOutcome &of = outcome.ops[i];
       for (size_t r = 0; r < of.after.size(); ++r)
@@ -304,7 +306,7 @@ private:
   }
   // The op that `make` would emit for a node, and where; -1: none.
   int missingOp(int node, ListOf list, int &at) const {
-    while (!known[size_t(list)].count(node)) {
+    while (known[size_t(list)][size_t(node)] < 0) {
       if (isConversion(node)) {
         const Conversion &conversion = conversionOf(node);
         if (conversion.kind == ConversionKind::Accumulate ||
@@ -337,17 +339,16 @@ private:
     int number = append(list, std::move(op));
     for (int t : graphOp.results) {
       int value = addValue(list, t, number);
-      known[size_t(list)][t] = value;
+      known[size_t(list)][size_t(t)] = value;
       lists[size_t(list)].ops[size_t(number)].results.push_back(value);
     }
   }
 
   int materialize(int node, ListOf list, int at) {
-    if (auto it = known[size_t(list)].find(node);
-        it != known[size_t(list)].end())
-      return it->second;
-    int made = make(node, list, at);
-    known[size_t(list)][node] = made;
+    if (const int there = known[size_t(list)][size_t(node)]; there >= 0)
+      return there;
+    const int made = make(node, list, at);
+    known[size_t(list)][size_t(node)] = made;
     return made;
   }
 
@@ -364,7 +365,7 @@ private:
       return addValue(list, node, -1);
     if (isIn(op, list)) {
       emit(op, list, at);
-      return known[size_t(list)].at(node);
+      return known[size_t(list)][size_t(node)];
     }
     return fetch(node, roleOf(op), list, at);
   }
@@ -487,7 +488,7 @@ private:
   std::vector<int> firstUse;
   std::vector<std::vector<int>> convertedAfter; // by op
   std::set<int> accumulated;                    // conversions
-  std::array<std::map<int, int>, kLists> known; // values by node
+  std::array<std::vector<int>, kLists> known;   // values by node, or -1
   std::array<ActionOps, kLists> lists;
   ValueOrigins origins;
 };

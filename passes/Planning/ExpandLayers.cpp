@@ -17,15 +17,17 @@ public:
         stageOfFew(layers.few.ops.size(), -1) {
     for (size_t i = 0; i < of.fewStageOps.size(); ++i)
       stageOfFew[size_t(of.fewStageOps[i])] = int(i);
-    for (size_t p = 0; p < from.parameters.size(); ++p)
-      parameterNamed.emplace(from.parameters[p].name, int(p));
+    findPlaces();
+    findParameters();
     // In the whole all have names of their own.
     for (StageOp &op : from.ops) {
       op.name.clear();
       op.key.clear();
     }
-    for (StageTensor &tensor : from.tensors)
+    for (StageTensor &tensor : from.tensors) {
+      named.push_back(!tensor.name.empty());
       tensor.name.clear();
+    }
     for (StageParameter &parameter : from.parameters)
       parameter.name.clear();
   }
@@ -51,12 +53,37 @@ public:
 private:
   // ------------------------------------------------------------------ places
 
-  // A layer of the few, -1 outside.
-  int layerOfOp(int stageOp) const {
-    const int op = of.wholeOp[size_t(of.fewStageOps[size_t(stageOp)])];
-    const int layer = of.opPlace[size_t(op)].layer;
-    return layer < 0 ? -1 : of.fewLayer(layer);
+  void findPlaces() {
+    for (int few : of.fewStageOps) {
+      const int op = of.wholeOp[size_t(few)];
+      const Place place = of.opPlace[size_t(op)];
+      places.push_back(
+          {place.layer < 0 ? -1 : of.fewLayer(place.layer), place.at, op});
+    }
+    for (int tensor : of.wholeTensor) {
+      const Place place = of.tensorPlace[size_t(tensor)];
+      tensorPlaces.push_back(
+          {place.layer < 0 ? -1 : of.fewLayer(place.layer), place.at, tensor});
+    }
   }
+  void findParameters() {
+    std::map<std::string, int> named;
+    for (size_t p = 0; p < from.parameters.size(); ++p)
+      named.emplace(from.parameters[p].name, int(p));
+    parameterOf.assign(of.few.tensors.size(), -1);
+    for (size_t t = 0; t < of.few.tensors.size(); ++t)
+      if (of.few.tensors[t].parameter)
+        if (auto known = named.find(of.few.tensors[t].name);
+            known != named.end())
+          parameterOf[t] = known->second;
+  }
+
+  // Of a stage op or a tensor of the few: its layer of the few (-1: outside),
+  // its number there, and that of the whole.
+  struct FewPlace {
+    int layer = -1, at = -1, same = -1;
+  };
+  int layerOfOp(int stageOp) const { return places[size_t(stageOp)].layer; }
   // From a layer of the few (-1: outside) to one of the whole.
   struct Move {
     int layer = -1, to = -1;
@@ -68,24 +95,22 @@ private:
     return wholeLayer < 0 ? Move{} : Move{of.fewLayer(wholeLayer), wholeLayer};
   }
 
-  int moved(int same, Place place, const Move &move,
+  int moved(const FewPlace &place, const Move &move,
             const std::vector<std::vector<int>> &all) {
     if (place.layer < 0)
-      return same;
-    const int layer = move(of.fewLayer(place.layer), of);
+      return place.same;
+    const int layer = move(place.layer, of);
     if (layer >= 0 && layer < of.layers() &&
         place.at < int(all[size_t(layer)].size()))
       return all[size_t(layer)][size_t(place.at)];
     fails = true;
-    return same;
+    return place.same;
   }
   int movedTensor(int tensor, const Move &move) {
-    const int t = of.wholeTensor[size_t(tensor)];
-    return moved(t, of.tensorPlace[size_t(t)], move, of.tensorAt);
+    return moved(tensorPlaces[size_t(tensor)], move, of.tensorAt);
   }
   int movedOp(int stageOp, const Move &move) {
-    const int op = of.wholeOp[size_t(of.fewStageOps[size_t(stageOp)])];
-    return of.stageOf[size_t(moved(op, of.opPlace[size_t(op)], move, of.opAt))];
+    return of.stageOf[size_t(moved(places[size_t(stageOp)], move, of.opAt))];
   }
 
   // --------------------------------------------------------- ops and tensors
@@ -173,9 +198,11 @@ private:
     }
     out.tensors.reserve(of.whole.tensors.size());
     for (size_t t = 0; t < of.whole.tensors.size(); ++t) {
-      out.tensors.push_back(movedTensor(from.tensors[size_t(fewTensorFor(t))],
-                                        moveTo(of.tensorPlace[t].layer)));
-      out.tensors.back().name = of.whole.tensors[t].name;
+      const auto few = size_t(fewTensorFor(t));
+      out.tensors.push_back(
+          movedTensor(from.tensors[few], moveTo(of.tensorPlace[t].layer)));
+      if (named[few])
+        out.tensors.back().name = of.whole.tensors[t].name;
     }
     return !fails;
   }
@@ -201,16 +228,17 @@ private:
   }
 
   const StageParameter *parameterAt(int fewTensor) const {
-    auto known = parameterNamed.find(of.few.tensors[size_t(fewTensor)].name);
-    return known == parameterNamed.end()
-               ? nullptr
-               : &from.parameters[size_t(known->second)];
+    const int known = parameterOf[size_t(fewTensor)];
+    return known < 0 ? nullptr : &from.parameters[size_t(known)];
   }
 
   bool addParameters() {
     for (size_t at = 0; at < of.tensorAt[1].size(); ++at)
       if (!isParameterAlike(int(at)))
         return false;
+    out.parameters.reserve(
+        size_t(std::count_if(of.whole.tensors.begin(), of.whole.tensors.end(),
+                             [](auto &tensor) { return tensor.parameter; })));
     for (size_t t = 0; t < of.whole.tensors.size(); ++t)
       if (of.whole.tensors[t].parameter)
         if (const StageParameter *few = parameterAt(fewTensorFor(t))) {
@@ -352,6 +380,10 @@ private:
       if (!findSegments(action))
         return false;
     for (int action = 0; action < 3; ++action) {
+      size_t count = tasks(action).size();
+      for (const Segment &segment : segments[size_t(action)])
+        count += size_t(segment.length) * size_t(of.layersBetween());
+      out.submicrobatches[size_t(action)].reserve(count);
       int next = 0;
       for (const Segment &segment : segments[size_t(action)]) {
         if (!areAlike(action, segment))
@@ -394,10 +426,12 @@ private:
   }
 
   const EqualLayers &of;
-  StageProblem from; // without names
+  StageProblem from;       // without names
+  std::vector<char> named; // tensors of it that had one
   StageProblem out;
-  std::vector<int> stageOfFew; // by op of the few, or -1
-  std::map<std::string, int> parameterNamed;
+  std::vector<int> stageOfFew;                  // by op of the few, or -1
+  std::vector<FewPlace> places, tensorPlaces;   // stage ops, tensors
+  std::vector<int> parameterOf;                 // by tensor of the few, or -1
   std::array<std::vector<Segment>, 3> segments; // by action
   bool fails = false;
 };

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
+#include <string_view>
+#include <unordered_map>
 
 namespace merak::planning {
 
@@ -115,8 +117,10 @@ Status Graph::check() const {
 }
 
 std::vector<std::string> opNames(const std::vector<std::string> &nodes) {
-  std::map<std::string, int> seen;
+  std::unordered_map<std::string_view, int> seen;
   std::vector<std::string> names;
+  seen.reserve(nodes.size());
+  names.reserve(nodes.size());
   for (const std::string &node : nodes) {
     int before = seen[node]++;
     names.push_back(before ? fmt::format("{}#{}", node, before) : node);
@@ -141,9 +145,9 @@ std::vector<std::string> forwardNames(const Graph &graph) {
   std::vector<std::string> nodes, names(graph.ops.size());
   for (size_t i : forward)
     nodes.push_back(graph.ops[i].name);
-  const std::vector<std::string> unique = opNames(nodes);
+  std::vector<std::string> unique = opNames(nodes);
   for (size_t next = 0; next < forward.size(); ++next)
-    names[forward[next]] = unique[next];
+    names[forward[next]] = std::move(unique[next]);
   return names;
 }
 

@@ -1,8 +1,8 @@
 #include "passes/Planning/FusionGroups.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <optional>
+#include <span>
 
 namespace merak::planning {
 
@@ -23,14 +23,41 @@ bool contains(const std::vector<int> &list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
+// Of values the domain dimension of each of their own ones; kNoLoop: size 1.
+class ValueDims {
+public:
+  using Dims = std::span<const int>;
+  size_t count() const { return values.size(); }
+  int value(size_t i) const { return values[i]; }
+  Dims of(size_t i) const {
+    return {dims.data() + begin[i], dims.data() + begin[i + 1]};
+  }
+  std::optional<Dims> find(int value) const {
+    const auto at = std::find(values.begin(), values.end(), value);
+    if (at == values.end())
+      return std::nullopt;
+    return of(size_t(at - values.begin()));
+  }
+  // A value that is not there; `dimOf(d)` of each of the dimensions `own`.
+  template <typename DimOf> void add(int value, Dims own, const DimOf &dimOf) {
+    values.push_back(value);
+    for (int dim : own)
+      dims.push_back(dim == kNoLoop ? kNoLoop : dimOf(dim));
+    begin.push_back(int(dims.size()));
+  }
+
+private:
+  std::vector<int> values, begin = {0}, dims;
+};
+
 // A group under construction. Its domain is the iteration space of its first
 // op without loops of size 1; every value knows the domain dimension of each
 // of its own dimensions.
 struct Group {
   std::vector<int64_t> sizes;
   std::vector<bool> reduced;
-  std::vector<int> ops;                 // in order
-  std::map<int, std::vector<int>> dims; // results; kNoLoop: size 1
+  std::vector<int> ops; // in order
+  ValueDims dims;       // of results
   bool alive = true;
 
   bool reduces() const {
@@ -60,8 +87,7 @@ public:
   std::vector<std::vector<int>> run() {
     groupOf.assign(ops.size(), -1);
     for (size_t i = 0; i < ops.size(); ++i)
-      if (ops[i].loops &&
-          isWorthwhile(ops[i].loops->sizes, ops[i].loops->reduced))
+      if (ops[i].loops && isWorthwhile(ops[i].sizes, ops[i].loops->reduced))
         place(int(i));
     std::vector<std::vector<int>> result;
     for (Group &group : groups)
@@ -103,27 +129,25 @@ private:
   }
 
   void addResults(Group &group, int op, const LoopDims &loops) const {
-    for (size_t i = 0; i < ops[size_t(op)].results.size(); ++i) {
-      std::vector<int> dims;
-      for (int loop : ops[size_t(op)].loops->results[i])
-        dims.push_back(loop == kNoLoop ? kNoLoop : loops[size_t(loop)]);
-      group.dims[ops[size_t(op)].results[i]] = std::move(dims);
-    }
+    for (size_t i = 0; i < ops[size_t(op)].results.size(); ++i)
+      group.dims.add(ops[size_t(op)].results[i],
+                     ops[size_t(op)].loops->results[i],
+                     [&](int loop) { return loops[size_t(loop)]; });
     group.ops.push_back(op);
   }
 
   Group start(int op) const {
-    const Loops &it = *ops[size_t(op)].loops;
+    const std::vector<int64_t> &sizes = ops[size_t(op)].sizes;
     Group group;
     LoopDims loops;
-    for (size_t loop = 0; loop < it.sizes.size(); ++loop) {
-      if (it.sizes[loop] == 1) {
+    for (size_t loop = 0; loop < sizes.size(); ++loop) {
+      if (sizes[loop] == 1) {
         loops.push_back(kNoLoop);
         continue;
       }
       loops.push_back(int(group.sizes.size()));
-      group.sizes.push_back(it.sizes[loop]);
-      group.reduced.push_back(it.reduced[loop]);
+      group.sizes.push_back(sizes[loop]);
+      group.reduced.push_back(ops[size_t(op)].loops->reduced[loop]);
     }
     addResults(group, op, loops);
     return group;
@@ -133,24 +157,25 @@ private:
   // group's domain: over all of it, or over the kept dimensions alone.
   std::optional<LoopDims> place(const Group &group, int op) const {
     const Loops &it = *ops[size_t(op)].loops;
+    const std::vector<int64_t> &sizes = ops[size_t(op)].sizes;
     const std::vector<int> &operands = ops[size_t(op)].operands;
-    LoopDims loops(it.sizes.size(), kUnknown);
+    LoopDims loops(sizes.size(), kUnknown);
     std::vector<bool> used(group.sizes.size(), false);
     for (size_t loop = 0; loop < loops.size(); ++loop)
-      if (it.sizes[loop] == 1)
+      if (sizes[loop] == 1)
         loops[loop] = kNoLoop;
     for (size_t i = 0; i < operands.size(); ++i) {
-      auto known = group.dims.find(operands[i]);
-      if (known == group.dims.end())
+      const auto known = group.dims.find(operands[i]);
+      if (!known)
         continue;
       for (size_t d = 0; d < it.operands[i].size(); ++d) {
         int loop = it.operands[i][d];
-        if (loop == kNoLoop || it.sizes[size_t(loop)] == 1)
+        if (loop == kNoLoop || sizes[size_t(loop)] == 1)
           continue;
         int &dim = loops[size_t(loop)];
-        if (dim != kUnknown && dim != known->second[d])
+        if (dim != kUnknown && dim != (*known)[d])
           return std::nullopt;
-        dim = known->second[d];
+        dim = (*known)[d];
       }
     }
     for (int dim : loops)
@@ -163,7 +188,7 @@ private:
     // size.
     for (size_t loop = 0; loop < loops.size(); ++loop) {
       for (size_t dim = 0; loops[loop] == kUnknown && dim < used.size(); ++dim)
-        if (group.sizes[dim] == it.sizes[loop] && !used[dim]) {
+        if (group.sizes[dim] == sizes[loop] && !used[dim]) {
           used[dim] = true;
           loops[loop] = int(dim);
         }
@@ -179,25 +204,25 @@ private:
     return all || keptOnly ? std::optional(loops) : std::nullopt;
   }
 
-  bool join(Group &group, int op) const {
+  // The group with `op`.
+  std::optional<Group> join(const Group &group, int op) const {
     const Loops &it = *ops[size_t(op)].loops;
     std::optional<LoopDims> loops = place(group, op);
     if (!loops)
-      return false;
+      return std::nullopt;
     std::vector<bool> reduced(group.sizes.size(), false);
     bool reduces = false;
     for (size_t loop = 0; loop < loops->size(); ++loop)
       if (it.reduced[loop] && (*loops)[loop] >= 0)
         reduced[size_t((*loops)[loop])] = reduces = true;
-    if (reduces) {
-      if (group.reduces() && reduced != group.reduced)
-        return false;
-      if (!isWorthwhile(group.sizes, reduced))
-        return false;
-      group.reduced = reduced;
-    }
-    addResults(group, op, *loops);
-    return true;
+    if (reduces && ((group.reduces() && reduced != group.reduced) ||
+                    !isWorthwhile(group.sizes, reduced)))
+      return std::nullopt;
+    Group joined = group;
+    if (reduces)
+      joined.reduced = std::move(reduced);
+    addResults(joined, op, *loops);
+    return joined;
   }
 
   // The union of two groups that `op` would join: its loops say which of their
@@ -234,12 +259,9 @@ private:
         return std::nullopt;
       merged.reduced = reduced;
     }
-    for (const auto &[value, dims] : b.dims) {
-      std::vector<int> mapped;
-      for (int dim : dims)
-        mapped.push_back(dim == kNoLoop ? kNoLoop : toA[size_t(dim)]);
-      merged.dims[value] = std::move(mapped);
-    }
+    for (size_t i = 0; i < b.dims.count(); ++i)
+      merged.dims.add(b.dims.value(i), b.dims.of(i),
+                      [&](int dim) { return toA[size_t(dim)]; });
     merged.ops.insert(merged.ops.end(), b.ops.begin(), b.ops.end());
     std::sort(merged.ops.begin(), merged.ops.end());
     return merged;
@@ -260,18 +282,21 @@ private:
   }
 
   bool isSmallEnough(const Group &group) const {
-    std::set<int> inputs, outputs;
+    if (group.ops.size() > options.maxOps)
+      return false;
+    std::vector<int> inputs;
+    size_t outputs = 0;
     for (int op : group.ops) {
       for (int value : ops[size_t(op)].operands)
-        if (!contains(group.ops, producer[size_t(value)]))
-          inputs.insert(value);
+        if (!contains(group.ops, producer[size_t(value)]) &&
+            !contains(inputs, value))
+          inputs.push_back(value);
       for (int value : ops[size_t(op)].results)
-        for (int user : users[size_t(value)])
-          if (!contains(group.ops, user))
-            outputs.insert(value);
+        outputs += std::any_of(
+            users[size_t(value)].begin(), users[size_t(value)].end(),
+            [&](int user) { return !contains(group.ops, user); });
     }
-    return group.ops.size() <= options.maxOps &&
-           inputs.size() + outputs.size() <= options.maxValues;
+    return inputs.size() + outputs <= options.maxValues;
   }
 
   // Groups of producers that an op may join: largest first.
@@ -293,31 +318,32 @@ private:
 
   // The op in the best union of groups, or in one of its own.
   void place(int op) {
-    std::optional<Group> base; // without `op`
+    std::optional<Group> both, best; // without and with `op`
     std::vector<int> taken;
     for (int candidate : candidatesOf(op)) {
-      std::optional<Group> wider =
-          base ? merge(*base, groups[size_t(candidate)], op)
-               : std::optional<Group>(groups[size_t(candidate)]);
-      if (!wider)
+      const Group &first = groups[size_t(taken.empty() ? candidate : taken[0])];
+      std::optional<Group> wider;
+      if (!taken.empty()) {
+        wider = merge(both ? *both : first, groups[size_t(candidate)], op);
+        if (!wider)
+          continue;
+      }
+      std::optional<Group> joined = join(wider ? *wider : first, op);
+      if (!joined || !canRunAt(*joined, op) || !isSmallEnough(*joined) ||
+          !mayBe(joined->ops))
         continue;
-      Group joined = *wider;
-      if (!join(joined, op) || !canRunAt(joined, op) ||
-          !isSmallEnough(joined) || !mayBe(joined.ops))
-        continue;
-      base = std::move(wider);
+      both = std::move(wider);
+      best = std::move(joined);
       taken.push_back(candidate);
     }
     const int number = int(groups.size());
-    if (base)
-      join(*base, op);
-    else
-      base = start(op);
+    if (!best)
+      best = start(op);
     for (int old : taken)
       groups[size_t(old)].alive = false;
-    for (int member : base->ops)
+    for (int member : best->ops)
       groupOf[size_t(member)] = number;
-    groups.push_back(std::move(*base));
+    groups.push_back(std::move(*best));
   }
 
   const std::vector<FusionOp> &ops;

@@ -11,7 +11,6 @@
 #include "passes/Planning/FactorGraph.h"
 
 #include <functional>
-#include <optional>
 #include <vector>
 
 namespace merak::planning {
@@ -29,7 +28,8 @@ struct FusionOptions {
 FusionOptions fusionFor(bool gpu);
 
 struct FusionOp {
-  std::optional<Loops> loops;         // none: no kernel can hold it
+  const Loops *loops = nullptr;       // null: no kernel can hold it
+  std::vector<int64_t> sizes;         // of the loops, on a device
   std::vector<int> operands, results; // values
   // No group has ops on both sides of it: it changes memory that others read.
   bool barrier = false;

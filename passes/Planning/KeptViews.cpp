@@ -60,7 +60,8 @@ private:
     const GraphTensor &operand = graph.tensors[size_t(op.operands[0])];
     if (operand.input || operand.parameter || operand.constant)
       return false;
-    const layout::Layout &read = outcome.ops[index].operands[0].layout;
+    const layout::Layout &read =
+        operandLayout(outcome, outcome.ops[index].operands[0], op.operands[0]);
     const std::vector<int64_t> from = read.localShape(mesh),
                                to = shapeOf(op.results[0]);
     std::vector<int64_t> own = strides[size_t(op.operands[0])], view;

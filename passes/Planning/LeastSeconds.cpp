@@ -27,12 +27,16 @@ struct TaskSums {
 };
 
 // Before each of them, and of all.
-std::vector<double> sumsBefore(const std::vector<double> &of) {
-  std::vector<double> out(1, 0);
-  out.reserve(of.size() + 1);
-  for (double seconds : of)
-    out.push_back(out.back() + seconds);
+LeastSeconds::Sums sumsBefore(const std::vector<double> &of) {
+  auto out = std::make_shared<std::vector<double>>(of.size() + 1, 0);
+  for (size_t i = 0; i < of.size(); ++i)
+    (*out)[i + 1] = (*out)[i] + of[i];
   return out;
+}
+
+// Of ops [begin, end).
+double in(const LeastSeconds::Sums &of, int begin, int end) {
+  return (*of)[size_t(end)] - (*of)[size_t(begin)];
 }
 
 } // namespace
@@ -89,13 +93,17 @@ LeastSeconds::LeastSeconds(const StageModel &model)
 
 LeastSeconds LeastSeconds::scaledBy(double share) const {
   LeastSeconds scaled = *this;
-  for (std::vector<double> *sums :
+  const auto scale = [&](Sums &sums) {
+    auto of = std::make_shared<std::vector<double>>(*sums);
+    for (double &seconds : *of)
+      seconds *= share;
+    sums = std::move(of);
+  };
+  for (Sums *sums :
        {&scaled.forward, &scaled.backward, &scaled.work, &scaled.hidden})
-    for (double &seconds : *sums)
-      seconds *= share;
+    scale(*sums);
   for (Beside &of : scaled.beside)
-    for (double &seconds : of.ops)
-      seconds *= share;
+    scale(of.ops);
   scaled.waited *= share;
   scaled.transfers = false;
   return scaled;
@@ -115,16 +123,19 @@ LeastSeconds LeastSeconds::storedInParts(int64_t replicas, int level) const {
   for (const StageParameter &parameter : model.problem.parameters)
     for (int op : parameter.users) // of those that make a part of the gradient
       sums[size_t(op)] += kPasses * parameter.normSeconds;
+  auto lessWork = std::make_shared<std::vector<double>>(*work);
+  auto lessBackward = std::make_shared<std::vector<double>>(*backward);
   double fewer = 0, fewerBackward = 0;
-  for (size_t op = 0; op < sums.size(); ++op) {
-    const double backwards = backward[op + 1] - backward[op];
-    const double gradients =
-        work[op + 1] - work[op] - (forward[op + 1] - forward[op]);
-    fewer += std::min(sums[op], gradients);
-    fewerBackward += std::min(sums[op], backwards);
-    stored.work[op + 1] -= fewer;
-    stored.backward[op + 1] -= fewerBackward;
+  for (int op = 0; op < model.count(); ++op) {
+    const double backwards = in(backward, op, op + 1);
+    const double gradients = in(work, op, op + 1) - in(forward, op, op + 1);
+    fewer += std::min(sums[size_t(op)], gradients);
+    fewerBackward += std::min(sums[size_t(op)], backwards);
+    (*lessWork)[size_t(op) + 1] -= fewer;
+    (*lessBackward)[size_t(op) + 1] -= fewerBackward;
   }
+  stored.work = std::move(lessWork);
+  stored.backward = std::move(lessBackward);
   stored.waited -= fewer;
   return stored;
 }
@@ -176,8 +187,10 @@ LeastSeconds LeastSeconds::sending(const Stored &like,
   }
   if (level > 2) {
     out.beside[0].bytes = like.readForward;
-    for (size_t at = 0; at < like.readBackward.size(); ++at)
-      out.beside[1].bytes[at] += like.readBackward[at];
+    auto both = std::make_shared<std::vector<double>>(*out.beside[1].bytes);
+    for (size_t at = 0; at < both->size(); ++at)
+      (*both)[at] += (*like.readBackward)[at];
+    out.beside[1].bytes = std::move(both);
   }
   return out;
 }
@@ -196,6 +209,8 @@ void LeastSeconds::addMessages() {
   const auto add = [&](Beside &to, std::vector<double> StageOp::*messages,
                        double StageOp::*seconds) {
     std::vector<double> bytes, ops;
+    bytes.reserve(size_t(model.count()));
+    ops.reserve(size_t(model.count()));
     for (const StageOp &op : model.problem.ops) {
       bytes.push_back(
           std::accumulate((op.*messages).begin(), (op.*messages).end(), 0.0));
@@ -211,10 +226,10 @@ void LeastSeconds::addMessages() {
 double LeastSeconds::exposed(int action, int begin, int end) const {
   const Beside &of = beside[size_t(action)];
   const auto &seconds = action == 2 ? links.scatter : links.gather;
-  const double bytes = of.bytes[size_t(end)] - of.bytes[size_t(begin)];
+  const double bytes = in(of.bytes, begin, end);
   if (bytes <= 0 || !seconds)
     return 0;
-  const double ops = of.ops[size_t(end)] - of.ops[size_t(begin)];
+  const double ops = in(of.ops, begin, end);
   return links.beside ? std::max(0.0, seconds(bytes) - ops) : seconds(bytes);
 }
 
@@ -226,7 +241,7 @@ double LeastSeconds::exposed(int begin, int end) const {
 // The busiest stage has no less than the mean. The last backward of the first
 // stage may hide its waits.
 double LeastSeconds::of(const PipelineShape &shape) const {
-  return (waited * (shape.microbatches - 1) + work.back() + optimizer +
+  return (waited * (shape.microbatches - 1) + work->back() + optimizer +
           shape.microbatches * exposed(0, model.count())) /
          shape.stages;
 }
@@ -234,16 +249,16 @@ double LeastSeconds::of(const PipelineShape &shape) const {
 double LeastSeconds::of(const PipelineShape &shape,
                         const std::vector<int> &begin, LateWeights late,
                         const std::vector<double> &again) const {
-  const auto in = [&](const std::vector<double> &of, size_t v) {
-    return of[begin[v + 1]] - of[begin[v]];
+  const auto on = [&](const Sums &of, size_t v) {
+    return in(of, begin[v], begin[v + 1]);
   };
   const int m = shape.microbatches;
   const size_t stages = size_t(shape.stages);
   std::vector<double> all(stages, 0), weights(stages, 0);
   for (size_t v = 0; v + 1 < begin.size(); ++v) {
-    all[v % stages] += in(work, v) + exposed(begin[v], begin[v + 1]) +
+    all[v % stages] += on(work, v) + exposed(begin[v], begin[v + 1]) +
                        (again.empty() ? 0 : again[v]);
-    weights[v % stages] += in(work, v) - in(forward, v) - in(backward, v) +
+    weights[v % stages] += on(work, v) - on(forward, v) - on(backward, v) +
                            exposed(2, begin[v], begin[v + 1]);
   }
   // Seconds of a microbatch on the links, of all parts, and before a stage on
@@ -260,23 +275,23 @@ double LeastSeconds::of(const PipelineShape &shape,
       sentBackBefore[v + 1] = sentBackBefore[v] + back;
     }
   }
-  const double sooner = shape.reduce.early ? hidden[begin[1]] : 0;
+  const double sooner = shape.reduce.early ? (*hidden)[begin[1]] : 0;
   double most = 0;
   for (size_t s = 0; s < stages; ++s) {
     const double start =
-        s == 0 ? 0 : forward[begin[s]] + sentBefore[s] - sooner;
+        s == 0 ? 0 : (*forward)[begin[s]] + sentBefore[s] - sooner;
     // Of the microbatches whose W may come after the last B: of No alone that
     // of the part that this B is of, which is the first one's.
     const double after =
         late == LateWeights::No
-            ? in(work, s) - in(forward, s) - in(backward, s) +
+            ? on(work, s) - on(forward, s) - on(backward, s) +
                   exposed(2, begin[s], begin[s + 1])
             : weights[s] * (late == LateWeights::Any
                                 ? m
                                 : std::min(m, static_cast<int>(s) + 1));
     most = std::max(
         {most, start + m * all[s],
-         start + m * all[s] - after + backward[begin[s]] + sentBackBefore[s],
+         start + m * all[s] - after + (*backward)[begin[s]] + sentBackBefore[s],
          start + m * std::max(sends[s], sendsBack[s])});
   }
   return std::max(most + optimizer / shape.stages, of(shape));

@@ -27,10 +27,16 @@
 
 #include "passes/Planning/StageProblem.h"
 
+#include <memory>
+
 namespace merak::planning {
 
 class LeastSeconds {
 public:
+  // Before each op and of all of them. Bounds that differ in other things have
+  // them in common.
+  using Sums = std::shared_ptr<const std::vector<double>>;
+
   // The model must outlive this.
   explicit LeastSeconds(const StageModel &model);
   // Of microbatches that take so many times as long, as those of fewer samples
@@ -50,7 +56,7 @@ public:
     double fewerBytes = 0; // with parts of gradients
     // Before each op, bytes of gradients that replicas sum, those made by B and
     // those made by W, and of parameters that F and B read.
-    std::vector<double> backward, weight, readForward, readBackward;
+    Sums backward, weight, readForward, readBackward;
     ParameterLinks links;
   };
   Stored stored() const;
@@ -78,15 +84,15 @@ public:
 
 private:
   // Kernels of ops before each, seconds.
-  std::vector<double> forward, backward, work;
+  Sums forward, backward, work;
   // Collectives of the gradients of ops before each that W of the first stage
   // may hide in the last backward: all that comes before begins as much sooner
   // (simulationOf).
-  std::vector<double> hidden;
+  Sums hidden;
   // What an action sends beside its kernels: before each op, bytes, and the
   // seconds of ops beside which they are sent.
   struct Beside {
-    std::vector<double> bytes, ops;
+    Sums bytes, ops;
   };
   std::array<Beside, 3> beside; // of F, B and W
   ParameterLinks links;

@@ -245,6 +245,8 @@ public:
 
   Outcome build() {
     conversionOf.resize(graph.tensors.size());
+    out.tensors.reserve(graph.tensors.size());
+    out.ops.reserve(graph.ops.size());
     for (size_t t = 0; t < graph.tensors.size(); ++t) {
       const auto &variants = engine.tensors[t].variants;
       out.tensors.push_back(
@@ -268,8 +270,10 @@ public:
                           std::vector<std::pair<int, int>> *places = nullptr) {
     layout::Layout layout;
     const TensorClasses &atoms = classes.tensors[tensor];
+    layout.dims.reserve(atoms.dimBegin.size());
     for (size_t d = 0; d + 1 < atoms.dimBegin.size(); ++d) {
-      layout::DimLayout dim;
+      layout::DimLayout &dim = layout.dims.emplace_back();
+      dim.factors.reserve(size_t(atoms.dimBegin[d + 1] - atoms.dimBegin[d]));
       for (int i = atoms.dimBegin[d]; i < atoms.dimBegin[d + 1]; ++i) {
         int64_t size = classes.classes[atoms.atoms[i]].size;
         // Neighbours that are not split are one factor.
@@ -277,16 +281,16 @@ public:
             dim.factors.back().axes.empty()) {
           dim.factors.back().size *= size;
         } else {
-          layout::Factor factor{size, {}};
-          for (int axis : engine.orderOf(atoms.atoms[i]))
-            if (masks[i] >> axis & 1)
-              factor.axes.push_back(engine.axes()[axis].name);
-          dim.factors.push_back(std::move(factor));
+          layout::Factor &factor = dim.factors.emplace_back();
+          factor.size = size;
+          if (masks[i] != 0)
+            for (int axis : engine.orderOf(atoms.atoms[i]))
+              if (masks[i] >> axis & 1)
+                factor.axes.push_back(engine.axes()[axis].name);
         }
         if (places)
           places->push_back({int(d), int(dim.factors.size()) - 1});
       }
-      layout.dims.push_back(std::move(dim));
     }
     layout.partial = names(partial);
     return layout;
@@ -295,7 +299,7 @@ public:
 private:
   std::vector<std::string> names(AxisMask mask) const {
     std::vector<std::string> out;
-    for (int a = 0; a < engine.axisCount(); ++a)
+    for (int a = 0; mask != 0 && a < engine.axisCount(); ++a)
       if (mask >> a & 1)
         out.push_back(engine.axes()[a].name);
     return out;
@@ -381,18 +385,19 @@ private:
     outcome.join = state.join;
     outcome.afterJoin = state.afterJoin;
     outcome.localFlops = state.localFlops;
-    for (size_t i = 0; i < op.operands.size(); ++i) {
-      const auto &variant =
-          engine.tensors[op.operands[i]].variants[state.operandVariant[i]];
+    outcome.operands.reserve(op.operands.size());
+    for (size_t i = 0; i < op.operands.size(); ++i)
       outcome.operands.push_back(
-          {layoutOf(op.operands[i], variant.masks, variant.partial),
-           chainTo(op.operands[i], state.operandVariant[i])});
-    }
+          {chainTo(op.operands[i], state.operandVariant[i])});
+    outcome.produced.reserve(op.results.size());
+    outcome.after.reserve(op.results.size());
     for (size_t r = 0; r < op.results.size(); ++r) {
       int id = op.results[r];
       const auto &stored = engine.tensors[id].variants[0];
       outcome.produced.push_back(
-          layoutOf(id, stored.masks, stored.partial | state.maxAxes[r]));
+          state.maxAxes[r] == 0
+              ? out.tensors[size_t(id)]
+              : layoutOf(id, stored.masks, stored.partial | state.maxAxes[r]));
       std::vector<int> after;
       if (state.maxAxes[r])
         after.push_back(reduceResult(id, index, ConversionKind::AllReduceMax,

@@ -132,10 +132,9 @@ bool isOfEach(const Graph &graph, const Conversion &conversion);
 bool isStacked(const Graph &graph, const Conversion &conversion);
 
 // One operand of one op: the conversions, in order, from the layout in which
-// the tensor lies to the one in which the op wants it. Conversions are shared
-// by all uses that need the same.
+// the tensor lies to the one in which the op wants it (operandLayout).
+// Conversions are shared by all uses that need the same.
 struct OperandUse {
-  layout::Layout layout;
   std::vector<int> conversions;
 };
 
@@ -172,6 +171,14 @@ struct Outcome {
   std::vector<int> accumulated, prologueValues;
   std::string joins; // which op reads such a sum; empty: none does
 };
+
+// The layout in which an op gets an operand, the tensor `id`.
+inline const layout::Layout &operandLayout(const Outcome &outcome,
+                                           const OperandUse &use, int id) {
+  return use.conversions.empty()
+             ? outcome.tensors[size_t(id)]
+             : outcome.conversions[size_t(use.conversions.back())].to;
+}
 
 // Errors: the batch is needed whole, a value summed over microbatches is used
 // too early and depends on a parameter, a parameter has the batch as dimension.

@@ -34,7 +34,7 @@ int PartitionEngine::step(int tensor, int from, Variant next, int op,
   next.parent = from;
   next.op = op;
   next.phase = phase;
-  const Variant parent = variants[from];
+  const Variant &parent = variants[from];
   // Once the microbatches are summed, what follows happens once a step.
   bool once = phase == Phase::Update || next.prologue || next.joined ||
               next.life == GatherLife::Step ||
@@ -228,6 +228,8 @@ private:
 
   // False: the walk ends here.
   bool gather(size_t i) {
+    if (current().masks[i] == 0)
+      return true;
     AxisMask axes = current().masks[i] & ~kept(i);
     const bool stacks = axes & engine.microbatchBit;
     if (stacks && !isOfSamples())

@@ -28,17 +28,10 @@ PartitionEngine::PartitionEngine(const Graph &graph, const Classes &classes)
         trained[id] = graph.tensors[id].parameter;
     if (op.isUpdate() && op.operands.size() > 2)
       byRows[op.operands[0]] = 1;
-    const OpClasses &opClasses = classes.ops[i];
-    std::vector<std::vector<char>> has;
-    for (size_t r = 0; r < op.results.size(); ++r) {
-      producer[op.results[r]] = int(i);
-      dependsOnParameter[op.results[r]] |= depends;
-      has.emplace_back(opClasses.slots.size(), 0);
-      for (int slot : opClasses.results[r])
-        if (slot >= 0)
-          has.back()[slot] = 1;
+    for (int id : op.results) {
+      producer[id] = int(i);
+      dependsOnParameter[id] |= depends;
     }
-    resultHas.push_back(std::move(has));
   }
   // A tensor with several uses of which one can never run on summands is
   // reduced for that one; the others take the reduced copy.
@@ -196,6 +189,7 @@ static AxisMask freePrefix(const std::vector<int> &axes, AxisMask used) {
 
 std::vector<AxisMask> PartitionEngine::canonicalMasks(int tensor) const {
   std::vector<AxisMask> masks;
+  masks.reserve(classes.tensors[tensor].atoms.size());
   AxisMask used = 0;
   for (int cls : classes.tensors[tensor].atoms) {
     masks.push_back(freePrefix(axesOf[cls], used));
@@ -556,6 +550,7 @@ bool PartitionEngine::runOp(int index) {
   std::vector<AxisMask> resolve(op.operands.size(), 0);
   decidePartial(index, resolve);
   joinHalves(index, resolve);
+  state.operandVariant.reserve(op.operands.size());
   for (size_t i = 0; i < op.operands.size(); ++i) {
     requiredScratch.clear();
     for (int slot : opClasses.operands[i])
@@ -568,13 +563,14 @@ bool PartitionEngine::runOp(int index) {
   }
   for (size_t r = 0; r < op.results.size(); ++r) {
     Variant stored;
+    stored.masks.reserve(opClasses.results[r].size());
     for (int slot : opClasses.results[r])
       stored.masks.push_back(slot < 0 ? 0 : state.kept[slot]);
     stored.partial = state.lazy;
     AxisMask maxAxes = 0;
     std::pair<AxisMask, int> expected{0, 0};
     for (size_t s = 0; s < opClasses.slots.size(); ++s) {
-      if (!state.kept[s] || resultHas[index][r][s])
+      if (!state.kept[s] || resultHas(index, r, s))
         continue;
       switch (opClasses.slots[s].kind) {
       case FactorKind::Sum:
@@ -601,7 +597,9 @@ bool PartitionEngine::runOp(int index) {
                           "microbatch (--microbatch=all samples of a replica)",
                           op.name)))
       return false;
-    tensors[op.results[r]].variants.assign(1, std::move(stored));
+    std::vector<Variant> &variants = tensors[op.results[r]].variants;
+    variants.clear();
+    variants.push_back(std::move(stored));
     int64_t times = op.phase == Phase::Update ? 1 : microbatches;
     if (maxAxes)
       cost.communicatedBytes +=

@@ -11,6 +11,8 @@
 
 #include "passes/Planning/Partition.h"
 
+#include <algorithm>
+
 namespace merak::planning {
 
 // For errors: "8x4x16", and the first op of the forward pass that reads it.
@@ -117,8 +119,12 @@ private:
   std::vector<int> producer;
   std::vector<char> dependsOnParameter, reducedAnyway, trained,
       byRows; // the optimizer steps on single rows of it
-  // [op][result][slot]: whether the result has the slot in a dimension.
-  std::vector<std::vector<std::vector<char>>> resultHas;
+  // Whether a result of an op has a slot in a dimension.
+  bool resultHas(int op, size_t result, size_t slot) const {
+    const OpClasses &of = classes.ops[size_t(op)];
+    return std::find(of.results[result].begin(), of.results[result].end(),
+                     int(slot)) != of.results[result].end();
+  }
 
   std::vector<AxisSize> mesh;
   std::vector<int64_t> axisSizes;

@@ -60,8 +60,11 @@ private:
   void findDivided() {
     divided.assign(graph.ops.size(), 0);
     for (size_t o = 0; o < graph.ops.size(); ++o) {
-      for (const OperandUse &use : outcome.ops[o].operands)
-        divided[o] |= mentions(use.layout, kTensorAxis);
+      const std::vector<OperandUse> &uses = outcome.ops[o].operands;
+      for (size_t i = 0; i < uses.size(); ++i)
+        divided[o] |=
+            mentions(operandLayout(outcome, uses[i], graph.ops[o].operands[i]),
+                     kTensorAxis);
       for (const layout::Layout &made : outcome.ops[o].produced)
         divided[o] |= mentions(made, kTensorAxis);
       for (int id : graph.ops[o].results)

@@ -99,11 +99,16 @@ StageProblemBuilder::groupOf(const std::vector<std::string> &axes) const {
 static ParameterLinks linksOver(const std::vector<int64_t> &devices,
                                 int64_t sharing,
                                 const StageCostOptions &options) {
-  auto machine = std::make_shared<const costmodel::Cluster>(options.cluster);
+  struct Over {
+    costmodel::Cluster machine;
+    std::vector<int64_t> devices;
+  };
+  // What searches copy often has it in common.
+  auto group = std::make_shared<const Over>(Over{options.cluster, devices});
   auto over = [&](costmodel::Collective kind) {
-    return [kind, machine, devices, sharing](double bytes) {
-      return costmodel::collectiveSeconds(kind, bytes, devices, *machine,
-                                          sharing);
+    return [kind, group, sharing](double bytes) {
+      return costmodel::collectiveSeconds(kind, bytes, group->devices,
+                                          group->machine, sharing);
     };
   };
   ParameterLinks links;

@@ -1,6 +1,7 @@
 #include "passes/Planning/StageProblem.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <functional>
 #include <limits>
 #include <queue>
@@ -26,19 +27,19 @@ StageModel::StageModel(const StageProblem &problem, const StageModel *like)
       lastUse[id] = i;
       users[id].push_back(i);
     }
-  auto sum = [&](double StageOp::*field) {
-    std::vector<double> out(1, 0);
-    for (const StageOp &op : problem.ops)
-      out.push_back(out.back() + op.*field);
-    return out;
-  };
-  forward = sum(&StageOp::forward);
-  backward = sum(&StageOp::backward);
-  weight = sum(&StageOp::weight);
-  communication = sum(&StageOp::communication);
-  update = sum(&StageOp::update);
-  clear = sum(&StageOp::clear);
-  prologue = sum(&StageOp::prologue);
+  findFacts();
+  const std::pair<std::vector<double> *, double StageOp::*> sums[] = {
+      {&forward, &StageOp::forward},  {&backward, &StageOp::backward},
+      {&weight, &StageOp::weight},    {&communication, &StageOp::communication},
+      {&update, &StageOp::update},    {&clear, &StageOp::clear},
+      {&prologue, &StageOp::prologue}};
+  for (auto [sum, field] : sums) {
+    sum->reserve(problem.ops.size() + 1);
+    sum->push_back(0);
+  }
+  for (const StageOp &op : problem.ops)
+    for (auto [sum, field] : sums)
+      sum->push_back(sum->back() + op.*field);
   double exposed = 1; // part of the collectives
   const bool communicates = communication.back() > 0;
   if (communicates && !problem.submicrobatches[0].empty()) {
@@ -81,6 +82,37 @@ StageModel::StageModel(const StageProblem &problem, const StageModel *like)
   rankRecomputation();
 }
 
+void StageModel::findFacts() {
+  facts.reserve(problem.tensors.size());
+  for (size_t t = 0; t < problem.tensors.size(); ++t) {
+    const StageTensor &tensor = problem.tensors[t];
+    const bool everywhere =
+        producer[t] >= 0 && problem.ops[producer[t]].everywhere;
+    facts.push_back({tensor.bytes, tensor.viewOf,
+                     tensor.available || everywhere,
+                     tensor.fused || everywhere || tensor.viewOf >= 0});
+  }
+  const auto lists = [&](std::vector<int> StageOp::*field) {
+    return IdLists(count(), [&](int i) -> const std::vector<int> & {
+      return problem.ops[i].*field;
+    });
+  };
+  operands = lists(&StageOp::operands);
+  results = lists(&StageOp::results);
+  keptForInputs = lists(&StageOp::kept);
+  keptForWeights = lists(&StageOp::keptForWeights);
+  for (int i = 0; i < count(); ++i) {
+    const StageOp &op = problem.ops[i];
+    recompute.push_back(op.recompute);
+    workspaces.push_back(op.workspace);
+    if (!op.pending.empty())
+      withPending.push_back(i);
+    if (!op.gathersForward.empty() || !op.gathersBackward.empty() ||
+        !op.scatters.empty())
+      withMessages.push_back(i);
+  }
+}
+
 void StageModel::priceCuts() {
   crossing.assign(count() + 2, 0);
   crossingBack = crossing;
@@ -107,11 +139,13 @@ void StageModel::findLegal() {
   legal.assign(count() + 1, 1);
   for (int at = problem.joinBegin + 1; at < problem.joinEnd; ++at)
     legal[at] = 0;
-  std::unordered_map<int64_t, int> first;
+  std::unordered_map<int64_t, int> latest; // op of each piece
   for (int i = 0; i < count(); ++i)
-    if (int64_t piece = problem.ops[i].piece; piece >= 0)
-      for (int at = first.try_emplace(piece, i).first->second; at < i; ++at)
-        legal[at + 1] = 0;
+    if (int64_t piece = problem.ops[i].piece; piece >= 0) {
+      int &last = latest.try_emplace(piece, i).first->second;
+      for (; last < i; ++last)
+        legal[last + 1] = 0;
+    }
 }
 
 void StageModel::findShards() {
@@ -119,9 +153,11 @@ void StageModel::findShards() {
   for (int i = 1; i < count(); ++i) {
     int from = std::max(1, i - kShardWindow);
     int to = std::min(count() - 1, i + kShardWindow);
-    double least =
-        *std::min_element(crossing.begin() + from, crossing.begin() + to + 1);
-    if (legal[i] && crossing[i] <= least * 1.0001)
+    const auto isNoWider = [&](double other) {
+      return crossing[i] <= other * 1.0001;
+    };
+    if (legal[i] && std::all_of(crossing.begin() + from,
+                                crossing.begin() + to + 1, isNoWider))
       narrow.push_back(i);
   }
   narrow.push_back(count());
@@ -168,8 +204,7 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   int mark = ++now;
   auto want = [&](int t, char reader) {
     t = keptOf(t, begin);
-    if (problem.tensors[t].available ||
-        (producer[t] >= 0 && problem.ops[producer[t]].everywhere))
+    if (facts[t].given)
       return;
     if (stamp[t] == mark) {
       need[t] = std::max(need[t], reader);
@@ -181,25 +216,24 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
       out.kept.push_back(t); // received, or given
   };
   for (int i = begin; i < end; ++i) {
-    for (int t : problem.ops[i].kept)
+    for (int t : keptForInputs[i])
       want(t, 2);
-    for (int t : problem.ops[i].keptForWeights)
+    for (int t : keptForWeights[i])
       want(t, 3);
-    out.workspace = std::max(out.workspace, problem.ops[i].workspace);
+    out.workspace = std::max(out.workspace, workspaces[i]);
   }
   for (int i = end; i-- > begin;) {
-    const StageOp &op = problem.ops[i];
     bool needed = false, again = marked(i, marks);
-    for (int t : op.results)
+    for (int t : results[i])
       if (stamp[t] == mark) {
         needed = true;
         (again ? out.again : out.kept).push_back(t);
       }
     if (!needed || !again)
       continue;
-    out.seconds += op.recompute;
+    out.seconds += recompute[i];
     out.ops.push_back(i);
-    for (int t : op.operands)
+    for (int t : operands[i])
       want(t, 1);
   }
   if (!cost)
@@ -208,9 +242,9 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   auto sent = [&](int t) { return lastUse[t] >= end; };
   auto keep = [&](int t, LiveKind life) {
     if (producer[t] < begin)
-      cost->arriving.push_back({producer[t], life, problem.tensors[t].bytes});
+      cost->arriving.push_back({producer[t], life, facts[t].bytes});
     else
-      cost->held.at(life, false, sent(t)) += problem.tensors[t].bytes;
+      cost->held.at(life, false, sent(t)) += facts[t].bytes;
   };
   for (int t : out.kept)
     keep(t, need[t] == 1   ? LiveKind::FR
@@ -219,9 +253,9 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   for (int t : out.again) {
     if (need[t] > 1)
       cost->held.at(need[t] == 2 ? LiveKind::RB : LiveKind::RW) +=
-          problem.tensors[t].bytes;
+          facts[t].bytes;
     if (sent(t))
-      cost->held.at(LiveKind::F, false, true) += problem.tensors[t].bytes;
+      cost->held.at(LiveKind::F, false, true) += facts[t].bytes;
   }
   // What only comes or goes; what passes by is not here.
   for (int t : crossers[begin])
@@ -236,7 +270,7 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   for (int t : crossers[end])
     if (producer[t] >= begin || nextUse(t, begin) < end)
       gradients[nextUse(t, end)] += problem.tensors[t].gradientBytes;
-  for (int i = begin; i < end; ++i)
+  for (int i : between(withPending, begin, end))
     for (auto [bytes, from] : problem.ops[i].pending) {
       if (from < end) {
         cost->held.at(LiveKind::BW) += bytes;
@@ -272,19 +306,17 @@ double StageModel::forwardWorkspace(int begin, int end, bool again,
   double live = 0, most = 0;
   std::vector<double> ends(size_t(end - begin) + 1, 0);
   for (int i = begin; i < end; ++i) {
-    const StageOp &op = problem.ops[i];
     bool repeated = marked(i, marks);
-    for (int t : op.results) {
+    for (int t : results[i]) {
       bool wanted = stamp[t] == now;
       // F leaves what is kept or sent, R what B or W reads.
       bool made = again ? repeated && wanted && need[t] == 1
                         : lastUse[t] < end && (repeated || !wanted);
-      if (!made || problem.tensors[t].fused || op.everywhere ||
-          problem.tensors[t].viewOf >= 0)
+      if (!made || facts[t].noSpace)
         continue;
-      live += problem.tensors[t].bytes;
+      live += facts[t].bytes;
       int last = std::clamp(lastUse[t], i, end - 1);
-      ends[last - begin] += problem.tensors[t].bytes;
+      ends[last - begin] += facts[t].bytes;
     }
     most = std::max(most, live);
     live -= ends[i - begin];
@@ -295,9 +327,9 @@ double StageModel::forwardWorkspace(int begin, int end, bool again,
 StageModel::Kept StageModel::sumOf(const Need &need) const {
   Kept out;
   for (int t : need.kept)
-    out.keptBytes += problem.tensors[t].bytes;
+    out.keptBytes += facts[t].bytes;
   for (int t : need.again)
-    out.recomputedBytes += problem.tensors[t].bytes;
+    out.recomputedBytes += facts[t].bytes;
   out.workspace = need.workspace;
   out.seconds = need.seconds;
   return out;
@@ -411,10 +443,13 @@ StageCost StageModel::movedBy(int ops, StageCost cost) const {
 }
 
 std::string StageModel::likeOf(int begin, int end, Marks marks) const {
-  const int first = begin - behindFirst(begin, end);
-  std::string like = std::to_string(first) + ' ';
-  for (int op = begin; op < end; ++op)
-    like += marked(op, marks) ? '1' : '0';
+  const int first = begin - behindFirst(begin, end), count = end - begin;
+  std::string like = fmt::format("{} {} ", first, count);
+  const size_t bits = like.size(); // eight ops a character
+  like.resize(bits + size_t(count + 7) / 8, 0);
+  for (int i = 0; i < count; ++i)
+    if (marked(begin + i, marks))
+      like[bits + size_t(i) / 8] |= char(1 << i % 8);
   return like;
 }
 
@@ -602,6 +637,7 @@ private:
   struct Step {
     std::vector<int> ops;
     double seconds = 0, gain = 0;
+    int missing = 0; // operands that have to be kept, or made again
     double ratio() const { return seconds / gain; }
   };
 
@@ -625,7 +661,10 @@ private:
   // Recomputing the producer of `t`; what it needs is kept instead, or made
   // again as well: whichever is cheaper.
   Step best(int t) const {
-    Step near = step(t, 0), far = step(t, 8);
+    Step near = step(t, 0);
+    if (near.missing == 0)
+      return near;
+    Step far = step(t, 8);
     if (near.gain <= 0 || far.gain <= 0)
       return near.gain <= 0 ? far : near;
     return far.ratio() < near.ratio() ? far : near;
@@ -633,7 +672,6 @@ private:
 
   Step step(int t, int depth) const {
     Step out;
-    std::vector<char> seen;
     if (producer[t] >= 0 && canRepeat(producer[t]))
       add(producer[t], depth, out);
     return out;
@@ -654,6 +692,7 @@ private:
       if (from >= 0 &&
           std::find(out.ops.begin(), out.ops.end(), from) != out.ops.end())
         continue;
+      ++out.missing;
       if (depth > 0 && from >= 0 && canRepeat(from))
         add(from, depth - 1, out);
       else

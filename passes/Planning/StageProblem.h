@@ -12,6 +12,7 @@
 #pragma once
 
 #include "passes/Planning/FillIdle.h"
+#include "passes/Planning/IdLists.h"
 #include "passes/Planning/LastBackward.h"
 #include "passes/Planning/LiveKinds.h"
 #include "passes/Planning/ParameterLinks.h"
@@ -390,8 +391,8 @@ private:
   Need needOf(int begin, int end, Marks marks, StageCost *cost) const;
   // What a stage that begins there has of a tensor that an action left.
   int keptOf(int tensor, int begin) const {
-    while (problem.tensors[tensor].viewOf >= 0 && producer[tensor] >= begin)
-      tensor = problem.tensors[tensor].viewOf;
+    while (facts[tensor].viewOf >= 0 && producer[tensor] >= begin)
+      tensor = facts[tensor].viewOf;
     return tensor;
   }
   int nextUse(int tensor, int from) const; // op, count() if there is none
@@ -433,6 +434,10 @@ private:
   std::vector<EarlySlice>
   earlySlices(int begin, int end, const std::vector<int> &at,
               const std::unordered_map<int, int> &placeOf) const;
+  std::vector<PlacedMessage>
+  placed(int begin, int end, bool backwards,
+         std::vector<double> StageOp::*messages) const;
+  void findFacts();
   void priceCuts();
   void findLegal();
   void findShards();
@@ -440,6 +445,18 @@ private:
 
   std::vector<int> producer, lastUse;
   std::vector<std::vector<int>> users; // ops, by tensor
+  // Of tensors and ops what each price of a stage asks for, close together.
+  struct TensorFacts {
+    double bytes = 0;
+    int viewOf = -1;
+    bool given = false;   // available, or made wherever it is needed
+    bool noSpace = false; // it takes none while an action makes it
+  };
+  std::vector<TensorFacts> facts;
+  IdLists operands, results, keptForInputs, keptForWeights;
+  std::vector<double> recompute, workspaces; // by op
+  // Ops that have any, in order: pending gradients, messages of F, B or W.
+  std::vector<int> withPending, withMessages;
   std::vector<double> crossing, crossingBack;
   std::vector<std::vector<int>> crossers; // tensors, by cut
   std::vector<char> legal; // by position: no op is taken apart there

@@ -140,12 +140,15 @@ double StageProblemBuilder::seconds(ListOf list, int op) const {
 
 void StageProblemBuilder::makeTensors() {
   reduced.assign(graph.tensors.size(), 0);
+  out.tensors.reserve(graph.tensors.size());
   for (const Conversion &conversion : outcome.conversions)
     if (actionOf(conversion) >= 0 && collective(conversion) > 0)
       reduced[conversion.tensor] = 1;
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     StageTensor tensor;
-    tensor.name = graph.tensors[t].name;
+    // What else there is nobody speaks of, and all of it are many strings.
+    if (producer[t] >= 0 && graph.ops[producer[t]].phase == Phase::Forward)
+      tensor.name = graph.tensors[t].name;
     tensor.bytes = bytes(int(t));
     tensor.available = isSource(int(t));
     tensor.fused = stays(int(t));
@@ -166,6 +169,7 @@ void StageProblemBuilder::makeOps() {
   makeTasks(sums);
   const std::vector<char> everywhere = everywhereOps(graph, outcome);
   const std::vector<std::string> keys = forwardNames(graph);
+  out.ops.reserve(forwardOps.size());
   for (size_t k = 0; k < forwardOps.size(); ++k) {
     const GraphOp &op = graph.ops[forwardOps[k]];
     StageOp stage;

@@ -192,14 +192,19 @@ double StageModel::exposedReduction(int begin, int end,
 }
 
 // Of ops [begin, end) in the order of an action.
-static std::vector<PlacedMessage>
-placed(const StageProblem &problem, int begin, int end, bool backwards,
-       std::vector<double> StageOp::*messages) {
+std::vector<PlacedMessage>
+StageModel::placed(int begin, int end, bool backwards,
+                   std::vector<double> StageOp::*messages) const {
   std::vector<PlacedMessage> out;
-  for (int at = 0; at < end - begin; ++at)
-    for (double bytes :
-         problem.ops[size_t(backwards ? end - 1 - at : begin + at)].*messages)
-      out.push_back({at, bytes});
+  const auto add = [&](int op) {
+    for (double bytes : problem.ops[op].*messages)
+      out.push_back({backwards ? end - 1 - op : op - begin, bytes});
+  };
+  const std::span<const int> ops = between(withMessages, begin, end);
+  if (backwards)
+    std::for_each(ops.rbegin(), ops.rend(), add);
+  else
+    std::for_each(ops.begin(), ops.end(), add);
   return out;
 }
 
@@ -217,7 +222,7 @@ static std::vector<double> secondsOf(const StageProblem &problem, int begin,
 void StageModel::addMessages(int begin, int end, StageCost &out) const {
   auto exposed = [&](auto seconds, auto of, bool backwards, auto messages) {
     const std::vector<PlacedMessage> list =
-        placed(problem, begin, end, backwards, messages);
+        placed(begin, end, backwards, messages);
     return list.empty() ? 0.0
                         : seconds(secondsOf(problem, begin, end, backwards, of),
                                   list, problem.links);
@@ -255,9 +260,8 @@ double StageModel::messageWorkspace(int begin, int end) const {
   for (auto [backwards, messages] : {std::pair(false, &StageOp::gathersForward),
                                      std::pair(true, &StageOp::gathersBackward),
                                      std::pair(true, &StageOp::scatters)})
-    most = std::max(most,
-                    twoBuckets(placed(problem, begin, end, backwards, messages),
-                               problem.links));
+    most = std::max(most, twoBuckets(placed(begin, end, backwards, messages),
+                                     problem.links));
   return most;
 }
 

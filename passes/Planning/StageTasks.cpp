@@ -70,14 +70,19 @@ void StageProblemBuilder::share(ListOf list, int number,
     sums[size_t(task.op)].wait += both;
     return;
   }
-  std::vector<int> at;
-  for (int member : kernels[size_t(list)].ops[size_t(number)].members)
-    if (int of = lists[size_t(list)].ops[size_t(member)].at; of >= 0)
-      at.push_back(of);
-  if (at.empty())
-    at = {task.op};
-  for (int of : at)
-    sums[size_t(of)].compute += both / double(at.size());
+  const std::vector<int> &members =
+      kernels[size_t(list)].ops[size_t(number)].members;
+  const auto placeOf = [&](int member) {
+    return lists[size_t(list)].ops[size_t(member)].at;
+  };
+  const auto placed =
+      std::count_if(members.begin(), members.end(),
+                    [&](int member) { return placeOf(member) >= 0; });
+  if (placed == 0)
+    sums[size_t(task.op)].compute += both;
+  for (int member : members)
+    if (const int of = placeOf(member); of >= 0)
+      sums[size_t(of)].compute += both / double(placed);
 }
 
 void StageProblemBuilder::readNeeds(ListOf list, int number,

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <limits>
 #include <map>
+#include <unordered_map>
 
 namespace merak::planning {
 
@@ -67,12 +68,25 @@ private:
   const Simulated *find(int begin, int end,
                         const std::vector<int> &chosen) const;
   const Simulated *simulated(const std::vector<int> &chosen) const;
+  // What their chain depends on: of each task its kind, as -1 - kind, then how
+  // far before it in the chain each of its needs is.
+  std::vector<int> keyOf(const std::vector<int> &chosen) const;
+  ChainWriter chainOf(const std::vector<int> &key,
+                      const std::vector<int> &chosen) const;
+
+  struct KeyHash {
+    size_t operator()(const std::vector<int> &key) const;
+  };
 
   const std::vector<SubmicrobatchTask> *tasks;
   int level;
-  std::vector<int> kind;                 // of each task: equal ones are alike
-  std::vector<std::vector<int>> tasksOf; // by op
-  mutable std::map<std::vector<int>, Simulated> known;
+  std::vector<int> kind; // of each task: equal ones are alike
+  std::vector<int> opOf; // by task
+  // By op, its first task, and one more than its last one; none: `first` is no
+  // less.
+  std::vector<int> first, past;
+  mutable std::vector<int> placeOf; // in a chain that is looked at, by task
+  mutable std::unordered_map<std::vector<int>, Simulated, KeyHash> known;
   // By range: a search asks for the same ones with other recomputation.
   mutable std::map<std::pair<int, int>, const Simulated *> ranges;
 };

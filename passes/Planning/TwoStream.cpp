@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 namespace merak::planning {
@@ -12,49 +13,60 @@ namespace {
 class Streams {
 public:
   Streams(const Chain &chain, int copies, double busy = 0)
-      : chain(chain),
-        finish(copies, std::vector<double>(chain.size(), 0.0)), free{0, busy} {}
+      : chain(chain), finish(size_t(copies) * chain.size(), 0.0),
+        lastHalf(copies - 1), free{0, busy} {}
 
   // When the task would start if it were issued next.
   double startOf(int half, int task) const {
-    double ready = readyAt(half, task);
+    return startOf(half, task, readyAt(half, task));
+  }
+  // The same of one that has all it needs at `ready`.
+  double startOf(int half, int task, double ready) const {
     return isFree(half, task)
                ? ready
-               : std::max(ready, free[chain[task].communication]);
+               : std::max(ready, free[chain[size_t(task)].communication]);
   }
-  void issue(int half, int task) {
-    double end =
-        startOf(half, task) + (isAlias(half, task) ? 0 : chain[task].seconds);
-    finish[half][task] = end;
+  void issue(int half, int task) { issue(half, task, readyAt(half, task)); }
+  void issue(int half, int task, double ready) {
+    const double end = startOf(half, task, ready) +
+                       (isAlias(half, task) ? 0 : chain[size_t(task)].seconds);
+    finish[at(half, task)] = end;
     if (!isFree(half, task))
-      free[chain[task].communication] = end;
+      free[chain[size_t(task)].communication] = end;
     last = std::max(last, end);
   }
   bool isFree(int half, int task) const {
-    return isAlias(half, task) ||
-           (!chain[task].communication && chain[task].seconds == 0);
+    return isAlias(half, task) || (!chain[size_t(task)].communication &&
+                                   chain[size_t(task)].seconds == 0);
   }
   // What the first half has done for both.
   bool isAlias(int half, int task) const {
-    return half > 0 && chain[task].once;
+    return half > 0 && chain[size_t(task)].once;
   }
   double readyAt(int half, int task) const {
+    const StreamTask &of = chain[size_t(task)];
     if (isAlias(half, task))
-      return finish[0][task];
+      return finish[at(0, task)];
     double ready = 0;
-    for (int need : chain[task].needs) {
-      ready = std::max(ready, finish[half][need]);
-      if (chain[task].once)
-        ready = std::max(ready, finish.back()[need]);
+    for (int need : of.needs) {
+      ready = std::max(ready, finish[at(half, need)]);
+      if (of.once)
+        ready = std::max(ready, finish[at(lastHalf, need)]);
     }
     return ready;
   }
   double end() const { return last; }
   double computesUntil() const { return free[0]; }
+  double communicatesUntil() const { return free[1]; }
 
 private:
+  size_t at(int half, int task) const {
+    return size_t(half) * chain.size() + size_t(task);
+  }
+
   const Chain &chain;
-  std::vector<std::vector<double>> finish;
+  std::vector<double> finish; // of the first half, then of the second
+  int lastHalf;
   std::array<double, 2> free;
   double last = 0;
 };
@@ -79,79 +91,111 @@ class Greedy {
 public:
   Greedy(const Chain &chain, Meeting meeting, Preference preference)
       : chain(chain), streams(chain, 2), meeting(meeting),
-        preference(preference), count(static_cast<int>(chain.size())) {}
+        preference(preference), count(static_cast<int>(chain.size())) {
+    order.reserve(2 * chain.size());
+    for (const StreamTask &task : chain)
+      left[task.communication] += (task.once ? 1 : 2) * task.seconds;
+  }
 
-  std::vector<Issue> run() {
+  // None if it is certain that the order takes `limit` seconds or more.
+  std::vector<Issue> run(double limit) {
     while (next[0] < count || next[1] < count) {
-      Step steps[] = {peek(0), peek(1)};
-      take(choose(steps), steps);
+      if (kSurely * leastSeconds() > limit)
+        return {};
+      look(0);
+      look(1);
+      take(choose());
     }
     return std::move(order);
   }
+  // Of the order that was found: free tasks are issued sooner here than there,
+  // which changes no time.
+  double seconds() const { return streams.end(); }
 
 private:
   struct Step {
     int end = 0;       // tasks [next, end)
     bool real = false; // the last of them is not free
-    bool communication = false;
-    double start = 0;
+    double ready = 0;  // when it has what it needs
   };
 
-  Step peek(int half) {
-    Step step;
-    // The second half follows; the first waits where the submicrobatches meet.
-    int limit = half == 1 ? next[0] : count;
-    bool meets = half == 0 && next[1] < count;
-    int block = meets ? meeting.block(chain[next[1]].phase) : 0;
-    for (step.end = next[half]; step.end < limit && !step.real; ++step.end) {
-      if (meets && meeting.block(chain[step.end].phase) > block)
-        break;
-      // Both submicrobatches must have come to it.
-      if (half == 0 && chain[step.end].once && next[1] < step.end)
-        break;
-      step.real = !streams.isFree(half, step.end);
-      step.communication = chain[step.end].communication;
-      step.start = streams.startOf(half, step.end);
-      if (!step.real)
-        streams.issue(half, step.end);
-    }
-    return step;
+  // Each stream has to run what is left, one task after the other.
+  double leastSeconds() const {
+    return std::max(streams.computesUntil() + left[0],
+                    streams.communicatesUntil() + left[1]);
   }
 
-  int choose(const Step (&steps)[2]) {
+  // Goes on with the step of a half, as far as this one may go now. What it has
+  // come to stays as it is whatever the other half does.
+  void look(int half) {
+    Step &step = steps[size_t(half)];
+    // The second half follows; the first waits where the submicrobatches meet.
+    const int limit = half == 1 ? next[0] : count;
+    const bool meets = half == 0 && next[1] < count;
+    const int block = meets ? meeting.block(chain[size_t(next[1])].phase) : 0;
+    for (; step.end < limit && !step.real; ++step.end) {
+      const StreamTask &task = chain[size_t(step.end)];
+      if (meets && meeting.block(task.phase) > block)
+        break;
+      // Both submicrobatches must have come to it.
+      if (half == 0 && task.once && next[1] < step.end)
+        break;
+      step.real = !streams.isFree(half, step.end);
+      step.ready = streams.readyAt(half, step.end);
+      if (!step.real)
+        streams.issue(half, step.end, step.ready);
+    }
+  }
+
+  bool communicates(int half) const {
+    const Step &step = steps[size_t(half)];
+    return step.real && chain[size_t(step.end) - 1].communication;
+  }
+  double startOf(int half) const {
+    const Step &step = steps[size_t(half)];
+    return streams.startOf(half, step.end - 1, step.ready);
+  }
+
+  int choose() const {
     // What does not hold up the computation goes at once.
     for (int half : {0, 1})
-      if (steps[half].real && steps[half].communication)
+      if (communicates(half))
         return half;
     if (steps[0].real && steps[1].real) {
       if (preference == Preference::FirstHalf)
         return 0;
-      return steps[0].start == steps[1].start  ? current
-             : steps[0].start < steps[1].start ? 0
-                                               : 1;
+      const double first = startOf(0), second = startOf(1);
+      return first == second ? current : first < second ? 0 : 1;
     }
     if (steps[0].real || steps[1].real)
       return steps[0].real ? 0 : 1;
     return steps[0].end > next[0] ? 0 : 1;
   }
 
-  void take(int half, const Step (&steps)[2]) {
-    const Step &step = steps[half];
-    if (step.real && !step.communication)
+  void take(int half) {
+    Step &step = steps[size_t(half)];
+    if (step.real && !communicates(half))
       current = half;
-    for (; next[half] < step.end; ++next[half]) {
-      if (!streams.isFree(half, next[half]))
-        streams.issue(half, next[half]);
-      order.push_back({half, next[half]});
+    if (step.real) {
+      const StreamTask &task = chain[size_t(step.end) - 1];
+      streams.issue(half, step.end - 1, step.ready);
+      left[task.communication] -= task.seconds;
     }
+    for (int &task = next[size_t(half)]; task < step.end; ++task)
+      order.push_back({half, task});
+    step.real = false;
   }
 
+  // Sums of what is left are rounded.
+  static constexpr double kSurely = 1 - 1e-9;
   const Chain &chain;
   Streams streams;
+  std::array<double, 2> left{}; // seconds on each of them
   Meeting meeting;
   Preference preference;
   int count;
   std::array<int, 2> next{};
+  std::array<Step, 2> steps;
   int current = 0;
   std::vector<Issue> order;
 };
@@ -212,15 +256,15 @@ std::vector<Issue> orderSubmicrobatches(const Chain &chain, int level) {
     meetings.insert(meetings.end(), {{2, 0}, {2, 1}});
   meetings.push_back({1, 0});
   std::vector<Issue> best;
-  double least = 0;
+  double least = std::numeric_limits<double>::infinity();
   for (Meeting meeting : meetings)
     for (Preference preference :
          {Preference::Earliest, Preference::FirstHalf}) {
-      std::vector<Issue> order = Greedy(chain, meeting, preference).run();
-      double found = simulateStreams(chain, order);
-      if (best.empty() || found < least) {
+      Greedy greedy(chain, meeting, preference);
+      std::vector<Issue> order = greedy.run(least);
+      if (!order.empty() && greedy.seconds() < least) {
         best = std::move(order);
-        least = found;
+        least = greedy.seconds();
       }
     }
   return best;

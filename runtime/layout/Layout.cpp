@@ -80,6 +80,7 @@ std::vector<int64_t> Layout::globalShape() const {
 
 std::vector<int64_t> Layout::localShape(const AxisMap &mesh) const {
   std::vector<int64_t> shape;
+  shape.reserve(dims.size());
   for (const DimLayout &dim : dims) {
     int64_t size = 1;
     for (const Factor &factor : dim.factors) {

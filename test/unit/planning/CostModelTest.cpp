@@ -354,6 +354,21 @@ TEST(Cost, NcclTakesTreesForSmallAndRingsForLargeMessages) {
                                 Algorithm::Ring));
 }
 
+TEST(Cost, NcclTakesDevicesInAnyOrder) {
+  Cluster cluster = ncclCluster();
+  // Of nodes 0, 1 and 5, with two devices or more of each.
+  const std::vector<int64_t> sorted = {0, 1, 2, 8, 9, 40, 41};
+  const std::vector<int64_t> mixed = {40, 8, 0, 1, 9, 41, 2};
+  for (double bytes : {1e3, 1e9})
+    EXPECT_DOUBLE_EQ(
+        collectiveSeconds(Collective::AllReduce, bytes, sorted, cluster),
+        collectiveSeconds(Collective::AllReduce, bytes, mixed, cluster));
+  // The ring: 12 rounds, 4 of them between nodes, through two adapters.
+  EXPECT_DOUBLE_EQ(
+      collectiveSeconds(Collective::AllReduce, 7e9, mixed, cluster),
+      8 * 5e-6 + 4 * 10e-6 + 12e9 / 100e9);
+}
+
 TEST(Cost, NcclGathersInRings) {
   Cluster cluster = ncclCluster();
   for (Collective kind : {Collective::AllGather, Collective::ReduceScatter})

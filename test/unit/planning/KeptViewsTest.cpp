@@ -18,8 +18,7 @@ struct Model {
   }
   int op(GraphOp op) {
     OpOutcome &of = outcome.ops.emplace_back();
-    for (int operand : op.operands)
-      of.operands.push_back({outcome.tensors[size_t(operand)], {}});
+    of.operands.resize(op.operands.size());
     for (int result : op.results)
       of.produced.push_back(outcome.tensors[size_t(result)]);
     return graph.addOp(std::move(op));

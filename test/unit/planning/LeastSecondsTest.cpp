@@ -158,6 +158,28 @@ TEST(LeastSeconds, FewSamplesTakeTheirShareOfMany) {
   EXPECT_GT(compared, 1000);
 }
 
+// Bounds made of another one have sums in common with it, which stay as they
+// are.
+TEST(LeastSeconds, BoundsMadeOfOneLeaveItAsItIs) {
+  std::unique_ptr<Case> made = makeCase(3, 0);
+  PlanSearch search(made->input);
+  const Degrees d{1, 2, 2, 2};
+  const PlanSearch::Sharding *whole = *search.sharding(d, {});
+  const PlanSearch::Sharding *parts = *search.sharding(d, {.zero = 3});
+  const PipelineShape shape = makePipelineShape(made->input.cluster, d, 0, {});
+  const std::vector<int> all = {0, whole->model->count()};
+  const LeastSeconds &least = *whole->least;
+  const double before = least.of(shape, all);
+  const LeastSeconds::Stored stored = parts->least->stored();
+  const LeastSeconds inParts = least.storedInParts(2, stored, 3);
+  const double ofParts = inParts.of(shape, all);
+  EXPECT_NE(ofParts, before);
+  EXPECT_LT(inParts.scaledBy(0.5).of(shape, all), ofParts);
+  EXPECT_EQ(least.storedInParts(2, stored, 3).of(shape, all), ofParts);
+  EXPECT_EQ(inParts.of(shape, all), ofParts);
+  EXPECT_EQ(least.of(shape, all), before);
+}
+
 // Of parameters in parts a bound is known before their layouts are made.
 TEST(LeastSeconds, PartsOfParametersTakeNoLessThanTheirShare) {
   int compared = 0;

@@ -77,8 +77,9 @@ TEST(Partition, FirstFactorKeepsAContestedAxis) {
   Result<Outcome> outcome = apply(p.graph, classes, assignment);
   ASSERT_TRUE(outcome.ok());
   EXPECT_EQ(outcome->tensors[y].str(), "[4, 6] partial(tp)");
-  EXPECT_EQ(outcome->ops[0].operands[0].layout.str(), "[4, 8@tp]");
-  EXPECT_EQ(outcome->ops[0].operands[1].layout.str(), "[8@tp, 6]");
+  const std::vector<OperandUse> &uses = outcome->ops[0].operands;
+  EXPECT_EQ(operandLayout(*outcome, uses[0], x).str(), "[4, 8@tp]");
+  EXPECT_EQ(operandLayout(*outcome, uses[1], w).str(), "[8@tp, 6]");
   EXPECT_EQ(conversions(p.graph, *outcome), "");
 }
 

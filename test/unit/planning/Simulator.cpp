@@ -433,9 +433,11 @@ private:
       layout::Layout at;
       operands.push_back(
           follow(op.operands[i], use.operands[i].conversions, at));
-      if (!(at == use.operands[i].layout))
+      const layout::Layout &wanted =
+          operandLayout(outcome, use.operands[i], op.operands[i]);
+      if (!(at == wanted))
         fail(fmt::format("operand {} of '{}' arrives at {}, wanted {}", i,
-                         op.name, at.str(), use.operands[i].layout.str()));
+                         op.name, at.str(), wanted.str()));
       shapes.push_back(at.localShape(mesh));
     }
     for (const layout::Layout &layout : use.produced)
