@@ -467,7 +467,7 @@ bool GraphImporter::typeAndFold(OnnxNode &view, const onnx::NodeProto &node,
         operands.push_back(valueOf(value));
       if (llvm::is_contained(operands, DenseElementsAttr()))
         continue;
-      if (DenseElementsAttr value = evaluate(&op, operands))
+      if (DenseElementsAttr value = evaluateOnce(op, operands))
         known[op.getResult(0)] = value;
     }
   folded = converted && constantInputs;
@@ -485,6 +485,21 @@ bool GraphImporter::typeAndFold(OnnxNode &view, const onnx::NodeProto &node,
     scratch.back().erase();
   }
   return converted;
+}
+
+DenseElementsAttr
+GraphImporter::evaluateOnce(Operation &op,
+                            ArrayRef<DenseElementsAttr> operands) {
+  std::vector<const void *> key = {
+      op.getName().getAsOpaquePointer(),
+      op.getAttrDictionary().getAsOpaquePointer(),
+      op.getResult(0).getType().getAsOpaquePointer()};
+  for (DenseElementsAttr operand : operands)
+    key.push_back(operand.getAsOpaquePointer());
+  auto [known, isNew] = evaluated.try_emplace(std::move(key));
+  if (isNew)
+    known->second = evaluate(&op, operands);
+  return known->second;
 }
 
 // The type the file declares, if it is known under the bound dimensions.

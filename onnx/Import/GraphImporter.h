@@ -7,6 +7,8 @@
 #include "onnx/Import/OnnxFile.h"
 #include "onnx/Import/Trainable.h"
 
+#include <map>
+
 namespace merak {
 
 class GraphImporter {
@@ -97,6 +99,11 @@ private:
   void countUses(const onnx::GraphProto &graph);
   bool typeAndFold(OnnxNode &view, const onnx::NodeProto &node,
                    llvm::SmallVectorImpl<mlir::Type> &types, bool &folded);
+  // As evaluate(). What all layers compute of the same constants, as a mask, is
+  // computed once.
+  mlir::DenseElementsAttr
+  evaluateOnce(mlir::Operation &op,
+               llvm::ArrayRef<mlir::DenseElementsAttr> operands);
   bool finish();
 
   mlir::Value operand(const std::string &name, mlir::Location loc,
@@ -122,6 +129,8 @@ private:
   // Ops without a conversion; told here if the next phase does not get to them.
   std::vector<std::pair<mlir::Location, std::string>> unknown;
   std::vector<std::string> outputs;
+  // By the op's name, attributes and type, and the operands.
+  std::map<std::vector<const void *>, mlir::DenseElementsAttr> evaluated;
   int64_t unrolled = 0; // nodes of iterations made so far
   std::vector<bool> feeding;
   // Of a file that says what its program's parameters are.

@@ -675,10 +675,19 @@ LogicalResult Planner::planAgain() {
   policy.sequence = {chosen.techniques.sequence};
   policy.context = {chosen.techniques.context};
   policy.mixed = {0}; // seams and classes are the strategy's by now
-  // Beside its best plan no others are worth their time.
-  planning::PlanCandidate again = search->plan(
-      chosen.degrees, policy, /*quick=*/false,
-      options.explores > 0 ? 0 : std::numeric_limits<double>::infinity());
+  // Beside its best plan no others are worth their time. It takes about as long
+  // as on the graph before.
+  constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+  const auto planWithin = [&](double limit) {
+    return search->plan(chosen.degrees, policy, /*quick=*/false, limit);
+  };
+  const bool asksForOthers = options.explores > 0;
+  planning::PlanCandidate again = planWithin(
+      asksForOthers   ? 0
+      : chosen.fits() ? planning::kWorthKeeping * chosen.plan.cost.seconds
+                      : kUnlimited);
+  if (!asksForOthers && !again.fits())
+    again = planWithin(kUnlimited);
   if (!again.problem.empty())
     return module.emitError(again.problem);
   again.decomposed = true;

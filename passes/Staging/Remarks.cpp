@@ -40,10 +40,13 @@ static std::string splitOf(const layout::Layout &layout) {
 
 static void remarkLayouts(ModuleOp module, const Decision &decision) {
   const planning::Graph &graph = decision.step.graph;
+  const SymbolTable symbols(module);
   for (auto [index, tensor] : llvm::enumerate(graph.tensors)) {
-    auto parameter = module.lookupSymbol<train::ParameterOp>(tensor.name);
+    if (!tensor.parameter)
+      continue;
+    auto parameter = symbols.lookup<train::ParameterOp>(tensor.name);
     std::string split = splitOf(decision.outcome.tensors[index]);
-    if (tensor.parameter && parameter && !split.empty())
+    if (parameter && !split.empty())
       remark::passed(parameter.getLoc(),
                      RemarkOpts::name("Split").category("layout"))
           << fmt::format("'{}', {}", tensor.name, split);
