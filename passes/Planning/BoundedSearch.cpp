@@ -18,6 +18,14 @@ namespace merak::planning {
 // shardings of its own.
 constexpr size_t kAtOnce = 12, kMostThreads = 2;
 
+// Where one of the next bounds is rough, so many are refined at once: more of
+// them share shardings, and threads wait less for each other.
+constexpr size_t kLookAhead = 2 * kAtOnce;
+
+// Deeper pipelines come last: a schedule of theirs takes as long as dozens of
+// others, and by then others have set a limit.
+constexpr int64_t kDeep = 32;
+
 // Combinations of techniques planned in full at the same degrees.
 constexpr size_t kMostPromising = 3;
 
@@ -238,24 +246,25 @@ PlanSearch::roughBounds(const std::vector<Degrees> &degrees,
   return bounds;
 }
 
-// A search for layouts takes as long as dozens of bounds, and its own bound
-// says little. Degrees that are fast with one layout everywhere come first.
-void PlanSearch::leaveOutMixed(const std::vector<Degrees> &degrees,
-                               const std::vector<size_t> &fastest,
-                               std::vector<Bound> &bounds) {
-  std::map<std::tuple<int64_t, int64_t, int64_t>, std::set<size_t>> chosen;
+std::vector<std::vector<size_t>>
+PlanSearch::meshesToMix(const std::vector<Degrees> &degrees,
+                        const std::vector<size_t> &fastest) {
+  std::vector<std::vector<size_t>> meshes;
+  std::map<std::tuple<int64_t, int64_t, int64_t>, size_t> known;
   for (const size_t index : fastest) {
     const Degrees &d = degrees[index];
-    const auto mesh = chosen.find({d.pp, d.dp, d.tp});
-    if (mesh == chosen.end() ? chosen.size() < kMixedMeshes
-                             : mesh->second.size() < kMixedSizes)
-      chosen[{d.pp, d.dp, d.tp}].insert(index);
+    const auto [mesh, isNew] =
+        known.try_emplace({d.pp, d.dp, d.tp}, meshes.size());
+    if (isNew && meshes.size() < kMixedMeshes)
+      meshes.emplace_back();
+    if (mesh->second >= meshes.size())
+      continue;
+    std::vector<size_t> &sizes = meshes[mesh->second];
+    if (sizes.size() < kMixedSizes &&
+        std::find(sizes.begin(), sizes.end(), index) == sizes.end())
+      sizes.push_back(index);
   }
-  std::erase_if(bounds, [&](const Bound &bound) {
-    const Degrees &d = degrees[bound.index];
-    const auto mesh = chosen.find({d.pp, d.dp, d.tp});
-    return mesh == chosen.end() || !mesh->second.contains(bound.index);
-  });
+  return meshes;
 }
 
 bool PlanSearch::refine(std::span<Bound> next, std::span<Bound> all,
@@ -380,6 +389,12 @@ PlanSearch::plans(const std::vector<Degrees> &degrees,
         all[i] = own.plan(degrees[i], policy, quick);
       });
   return all;
+}
+
+static bool hasMixed(const std::vector<PlanCandidate> &made) {
+  return std::any_of(made.begin(), made.end(), [](const PlanCandidate &one) {
+    return one.problem.empty() && one.techniques.mixed > 0;
+  });
 }
 
 // What a level of overlap hides does not depend on who stores parameters. True
@@ -613,8 +628,11 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
       // first of all.
       const std::span<Bound> next =
           std::span(order).subspan(begin, end - begin);
-      if (refine(next, std::span(order).subspan(begin), degrees, policy,
-                 quick)) {
+      const std::span<Bound> rest = std::span(order).subspan(begin);
+      const bool isRough = std::any_of(
+          next.begin(), next.end(), [](const Bound &of) { return of.rough; });
+      if (isRough && refine(rest.first(std::min(kLookAhead, rest.size())), rest,
+                            degrees, policy, quick)) {
         std::sort(order.begin() + begin, order.end());
         continue;
       }
@@ -661,9 +679,10 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
       std::stable_partition(order.begin(), order.end(), [](const Bound &bound) {
         return bound.techniques.mixed == 0;
       });
+  // What stores everything whole first. Its bounds are close, and what is found
+  // is a limit for the others.
+  std::vector<std::pair<std::vector<Bound>, SearchPolicy>> turns;
   if (bounded && choosesParts(policy) && isSharedByDegrees()) {
-    // What stores everything whole first. Its bounds are close, and what is
-    // found is a limit for the others.
     SearchPolicy whole = policy, parts = policy;
     whole.zero = whole.mixed = {0};
     std::erase(parts.zero, 0);
@@ -676,11 +695,23 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
       return bound.misfits && hasReplicas(bound);
     });
     std::copy_if(order.begin(), mixed, std::back_inserter(then), hasReplicas);
-    planInOrder(std::move(first), whole);
-    planInOrder(std::move(then), parts);
+    turns = {{std::move(first), std::move(whole)},
+             {std::move(then), std::move(parts)}};
   } else {
-    planInOrder({order.begin(), mixed}, policy);
+    turns.emplace_back(std::vector<Bound>(order.begin(), mixed), policy);
   }
+  std::vector<std::vector<Bound>> deep;
+  for (auto &[bounds, of] : turns) {
+    const auto first = std::stable_partition(
+        bounds.begin(), bounds.end(), [&](const Bound &bound) {
+          return !bounded || degrees[bound.index].pp <= kDeep;
+        });
+    deep.emplace_back(first, bounds.end());
+    bounds.erase(first, bounds.end());
+    planInOrder(std::move(bounds), of);
+  }
+  for (size_t i = 0; i < turns.size(); ++i)
+    planInOrder(std::move(deep[i]), turns[i].second);
   std::vector<Bound> last(mixed, order.end());
   if (bounded) {
     // By what was planned, and the bounds of what was not.
@@ -694,11 +725,30 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
       fastest.push_back(index);
     for (auto bound = order.begin(); bound != mixed; ++bound)
       fastest.push_back(bound->index);
-    leaveOutMixed(degrees, fastest, last);
-    std::erase_if(last, isLeftOut);
-    leaveOutSlowMixed(degrees, limit, last);
+    std::vector<std::vector<size_t>> meshes = meshesToMix(degrees, fastest);
+    for (size_t size = 0; size < kMixedSizes; ++size) {
+      std::set<size_t> asked;
+      for (const std::vector<size_t> &sizes : meshes)
+        if (size < sizes.size())
+          asked.insert(sizes[size]);
+      std::vector<Bound> next;
+      std::copy_if(last.begin(), last.end(), std::back_inserter(next),
+                   [&](const Bound &bound) {
+                     return asked.contains(bound.index) && !isLeftOut(bound);
+                   });
+      leaveOutSlowMixed(degrees, limit, next);
+      planInOrder(std::move(next), policy);
+      // A mesh on which nothing could be among the best is left alone.
+      std::erase_if(meshes, [&](const std::vector<size_t> &sizes) {
+        if (size >= sizes.size())
+          return true;
+        const auto of = made.find(sizes[size]);
+        return of == made.end() || !hasMixed(of->second);
+      });
+    }
+  } else {
+    planInOrder(std::move(last), policy);
   }
-  planInOrder(std::move(last), policy);
   std::vector<PlanCandidate> all;
   for (auto &[index, candidates] : made)
     all.push_back(rough ? joined(std::move(candidates), limit)
@@ -736,11 +786,12 @@ void PlanSearch::planInFull(std::vector<PlanCandidate> &all, size_t count,
       quick = std::move(full[i]);
     }
   };
-  // What the first ones gain is a limit for the next ones.
+  // What the first ones gain is a limit for all others.
   const auto planSome = [&](std::span<const size_t> chosen) {
-    const size_t atOnce = limited ? kMostThreads : chosen.size();
-    for (size_t begin = 0; begin < chosen.size(); begin += atOnce)
-      planBatch(chosen.subspan(begin, std::min(atOnce, chosen.size() - begin)));
+    const size_t first =
+        std::min(limited ? kMostThreads : chosen.size(), chosen.size());
+    planBatch(chosen.first(first));
+    planBatch(chosen.subspan(first));
   };
   std::vector<size_t> chosen;
   for (size_t i = 0; i < std::min(count, all.size()); ++i) {

@@ -525,10 +525,13 @@ private:
       differs.push_back(differsAt(use, chosen));
     Seams seams;
     seams.implied = seamsBetween(graph, regions(), differs);
+    FoundLayout out;
+    out.isUniform = seams.implied.empty();
+    if (!options.named)
+      return out;
     Result<Classes> separated = separate(graph, model.unified(), seams);
     if (!separated.ok())
       return separated.status();
-    FoundLayout out;
     const std::vector<std::string> names = forwardNames(graph);
     for (const TensorUse &use : seams.implied)
       out.seams.push_back({names[size_t(use.op)], use.operand});

@@ -41,6 +41,9 @@ struct LayoutSearchOptions {
   // Of values between layouts; false: they are free, and most of the work is
   // saved.
   bool conversions = true;
+  // Points say where their seams are and what classes are split over; false:
+  // what they take alone.
+  bool named = true;
 };
 
 // A point of the frontier, as a strategy says it.
@@ -49,6 +52,7 @@ struct FoundLayout {
   std::vector<Strategy::SplitClass> classes;
   // Of tp, where some class is split over some of them only.
   std::map<std::string, std::vector<int64_t>> parts;
+  bool isUniform = true;         // there are no seams
   double bytes = 0, seconds = 0; // as sums of pieces
 };
 

@@ -30,7 +30,7 @@ Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d,
   options.most = kMixedLayouts;
   if (effort != Mixed::Whole) {
     options.most = 1;
-    options.parts = false;
+    options.named = options.parts = false;
     options.conversions = effort == Mixed::Rough;
     options.buckets = kRoughBuckets;
   }
@@ -49,7 +49,7 @@ Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d,
   // Without seams it is a plan as all others are.
   if (options.conversions)
     std::erase_if(frontier->points,
-                  [](const FoundLayout &point) { return point.seams.empty(); });
+                  [](const FoundLayout &point) { return point.isUniform; });
   return std::move(frontier->points);
 }
 
@@ -156,7 +156,7 @@ void PlanSearch::leaveOutSlowMixed(const std::vector<Degrees> &degrees,
     std::erase_if(bounds, [&](const Bound &bound) {
       const Degrees &d = degrees[bound.index];
       const FoundLayout *layout = mixedLayout(d, bound.techniques);
-      return layout && !mayWin(d, *layout, limit);
+      return layout ? !mayWin(d, *layout, limit) : mixedLayouts(d).ok();
     });
 }
 

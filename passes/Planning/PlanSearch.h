@@ -281,11 +281,14 @@ private:
   // All there is to bound, without bounds.
   std::vector<Bound> withTechniques(const std::vector<Degrees> &degrees,
                                     const SearchPolicy &policy) const;
-  // Those of layouts that differ between parts of the model; `fastest` may name
+  // Where layouts that differ between parts of the model are looked for, which
+  // takes as long as dozens of bounds while their own bounds say little: the
+  // meshes that are the fastest with one layout everywhere, and of each the
+  // fastest sizes of a microbatch (indices). `fastest` comes first and may name
   // degrees several times.
-  static void leaveOutMixed(const std::vector<Degrees> &degrees,
-                            const std::vector<size_t> &fastest,
-                            std::vector<Bound> &bounds);
+  static std::vector<std::vector<size_t>>
+  meshesToMix(const std::vector<Degrees> &degrees,
+              const std::vector<size_t> &fastest);
   // Whether a plan of a layout that differs between parts of the model, or of
   // any at these degrees, could take less than `limit`.
   bool mayWin(const Degrees &degrees, const FoundLayout &layout,

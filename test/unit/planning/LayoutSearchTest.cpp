@@ -169,6 +169,35 @@ TEST(LayoutSearch, LayersHaveDegreesOfTheirOwn) {
   EXPECT_LT(p.seconds(best), 0.95 * without);
 }
 
+// Points that do not say their layouts take as much, and know whether they have
+// seams.
+TEST(LayoutSearch, UnnamedPointsTakeAsMuch) {
+  TrainGraph g;
+  int x = g.input("x", {512, 512});
+  x = g.unary("act", g.linear("wide", x, 2048, false));
+  x = g.linear("back", x, 512, false);
+  g.train(x);
+  Problem p(std::move(g), 1, 2, 2);
+  p.connect({1e8, 1e-9});
+  p.options.most = 0;
+  Result<LayoutFrontier> named = search(p);
+  p.options.named = false;
+  Result<LayoutFrontier> unnamed = search(p);
+  ASSERT_TRUE(named.ok() && unnamed.ok());
+  ASSERT_EQ(named->points.size(), unnamed->points.size());
+  size_t uniform = 0;
+  for (size_t i = 0; i < named->points.size(); ++i) {
+    const FoundLayout &a = named->points[i], &b = unnamed->points[i];
+    EXPECT_EQ(a.seconds, b.seconds);
+    EXPECT_EQ(a.bytes, b.bytes);
+    EXPECT_EQ(a.isUniform, b.isUniform);
+    EXPECT_EQ(a.isUniform, a.seams.empty());
+    EXPECT_TRUE(b.seams.empty() && b.classes.empty());
+    uniform += a.isUniform;
+  }
+  EXPECT_LT(uniform, named->points.size());
+}
+
 // A layout that uses all of tp everywhere does not name parts of it.
 TEST(LayoutSearch, NamesPartsOnlyWhereTheyAreUsed) {
   Problem p(makeMlp(64, {128, 512, 128}), 1, 1, 4);
