@@ -476,6 +476,52 @@ TEST(LeastSeconds, WhatIsLeftOutWouldNotBeTaken) {
   EXPECT_LT(fewer, all * 3 / 4);
 }
 
+// Pipelines of many stages come last, but they come: where parameters find a
+// place on the deepest alone, it is found.
+TEST(LeastSeconds, TheDeepestPipelineIsFoundToo) {
+  test::GptOptions options;
+  options.layers = 64;
+  options.batch = 64;
+  options.vocabulary = 64;
+  options.width = 256;
+  options.tokens = 8;
+  options.tied = false;
+  Case made;
+  made.model = test::makeGpt(options);
+  made.classes = unify(made.model.graph);
+  SearchInput &input = made.input;
+  input.graph = &made.model.graph;
+  input.classes = &made.classes;
+  input.batched = {made.model.find("input_ids"), made.model.find("labels")};
+  input.cluster = costmodel::defaultCluster(64);
+  input.globalBatch = options.batch;
+  input.pinned.mesh = {{"tp", 1}};
+  input.pinned.microbatch = 1;
+  input.pinned.recompute = "none";
+  input.pinned.schedule = "1f1b";
+  const SearchPolicy policy = ownPolicy(input.pinned);
+  double least = std::numeric_limits<double>::infinity(), deepest = least;
+  input.exhaustive = true;
+  for (const PlanCandidate &plan : PlanSearch(input).search(policy, 100)) {
+    double &of = plan.degrees.pp == 64 ? deepest : least;
+    of = std::min(of, plan.plan.cost.fullest());
+  }
+  ASSERT_LT(deepest, least);
+  for (const double bytes : {0.0, (deepest + least) / 2}) {
+    input.memoryBytes = bytes;
+    std::vector<PlanCandidate> found[2];
+    for (const bool exhaustive : {false, true}) {
+      input.exhaustive = exhaustive;
+      found[exhaustive] = PlanSearch(input).search(policy, 2);
+    }
+    const PlanCandidate &best = found[0].front();
+    EXPECT_TRUE(best.fits());
+    EXPECT_EQ(best.degrees, found[1].front().degrees) << bytes;
+    EXPECT_EQ(best.plan.cost.seconds, found[1].front().plan.cost.seconds);
+    EXPECT_EQ(best.degrees.pp == 64, bytes > 0);
+  }
+}
+
 // What may be written has lists of all microbatches, not only a price from few.
 TEST(PlanSearch, PlansInFullHaveTheirLists) {
   int many = 0;
