@@ -449,7 +449,7 @@ private:
 
   // What runs until then looks at what has come when it has ended.
   void wake(int stage, double at) {
-    if (stages[stage].freeAt <= at)
+    if (stages[stage].freeAt < at)
       wakes[stage] = std::min(wakes[stage], at);
   }
 
