@@ -1,7 +1,7 @@
 #include "passes/Planning/KnownSchedules.h"
 
-#include <map>
-#include <mutex>
+#include "passes/Planning/OnceForEach.h"
+
 #include <tuple>
 
 namespace merak::planning {
@@ -33,22 +33,12 @@ bool isKept(const ScheduleOptions &made) {
 Known knownSchedule(const std::string &name, const ScheduleOptions &made) {
   if (!isKept(made))
     return make(name, made);
-  // Threads that want the same one wait for the first of them.
-  struct Entry {
-    std::once_flag made;
-    Known schedule = Status::error("not made");
-  };
-  static std::mutex mutex;
-  static std::map<std::tuple<std::string, int, int, int, bool, bool, bool>,
-                  Entry>
+  static OnceForEach<std::tuple<std::string, int, int, int, bool, bool, bool>,
+                     Known>
       all;
-  std::tuple key(name, made.stages, made.microbatches, made.chunks,
-                 made.recompute, made.splitBackward, made.update);
-  std::unique_lock lock(mutex);
-  Entry &entry = all[key]; // stays where it is
-  lock.unlock();
-  std::call_once(entry.made, [&] { entry.schedule = make(name, made); });
-  return entry.schedule;
+  return all.of({name, made.stages, made.microbatches, made.chunks,
+                 made.recompute, made.splitBackward, made.update},
+                [&] { return make(name, made); });
 }
 
 } // namespace merak::planning

@@ -447,7 +447,8 @@ private:
     wake(way.stage, link);
   }
 
-  // What runs until then looks at what has come when it has ended.
+  // What runs until then looks at what has come when it has ended, also where
+  // that is the same moment.
   void wake(int stage, double at) {
     if (stages[stage].freeAt < at)
       wakes[stage] = std::min(wakes[stage], at);

@@ -1,8 +1,10 @@
 #include "passes/Planning/ScheduleMemory.h"
 
+#include "passes/Planning/KnownSchedules.h"
+#include "passes/Planning/OnceForEach.h"
+
 #include <algorithm>
 #include <cstdlib>
-#include <mutex>
 #include <tuple>
 
 namespace merak::planning {
@@ -28,11 +30,12 @@ static Result<std::unique_ptr<ScheduleLists>>
 makeLists(const std::string &name, const ScheduleOptions &made) {
   const auto few = steadyLengths(made.stages, made.microbatches);
   if (!few) {
-    Result<Schedule> schedule = makeSchedule(name, made);
+    auto schedule = knownSchedule(name, made);
     if (!schedule.ok())
       return schedule.status();
-    return std::make_unique<ScheduleLists>(
-        *schedule, [name, made] { return *makeSchedule(name, made); });
+    return std::make_unique<ScheduleLists>(**schedule, [name, made] {
+      return Schedule(**knownSchedule(name, made));
+    });
   }
   ScheduleOptions shorter = made, longer = made;
   shorter.microbatches = few->shorter;
@@ -47,23 +50,15 @@ makeLists(const std::string &name, const ScheduleOptions &made) {
 
 Result<const ScheduleLists *> listsOf(const std::string &name,
                                       const ScheduleOptions &made) {
-  // Threads that want the same lists wait for the first of them.
-  struct Known {
-    std::once_flag made;
-    Result<std::unique_ptr<ScheduleLists>> lists = Status::error("not made");
-  };
-  static std::mutex mutex;
-  static std::map<std::tuple<std::string, int, int, int, bool, bool>, Known>
+  static OnceForEach<std::tuple<std::string, int, int, int, bool, bool>,
+                     Result<std::unique_ptr<ScheduleLists>>>
       all;
-  std::tuple key(name, made.stages, made.microbatches, made.chunks,
-                 made.recompute, made.splitBackward);
-  std::unique_lock lock(mutex);
-  Known &known = all[key]; // stays where it is
-  lock.unlock();
-  std::call_once(known.made, [&] { known.lists = makeLists(name, made); });
-  if (!known.lists.ok())
-    return known.lists.status();
-  return known.lists->get();
+  const auto &lists = all.of({name, made.stages, made.microbatches, made.chunks,
+                              made.recompute, made.splitBackward},
+                             [&] { return makeLists(name, made); });
+  if (!lists.ok())
+    return lists.status();
+  return lists->get();
 }
 
 namespace {
