@@ -14,6 +14,7 @@
 #include "passes/Planning/Submicrobatches.h"
 #include "passes/Planning/TablePrices.h"
 #include "passes/Staging/DecisionReport.h"
+#include "passes/Staging/PlainPlans.h"
 #include "passes/Staging/Remarks.h"
 
 #include <fmt/format.h>
@@ -58,6 +59,7 @@ private:
   void searchAnew();
   LogicalResult searchAll();
   LogicalResult searchUniform();
+  void takePlain();
   void searchStages();
   std::vector<planning::PlanCandidate>
   bestOf(planning::PlanSearch &of, const planning::SearchInput &with,
@@ -89,10 +91,11 @@ private:
   const PlannerOptions &options;
   planning::Strategy pinned; // by the user, or as shares that are taken
   func::FuncOp step;
-  PlanningGraph graph;
-  planning::Classes classes;
-  planning::SearchInput input; // refers to graph and classes
+  std::shared_ptr<SearchedGraph> current;
+  planning::SearchInput input; // refers to it
   std::unique_ptr<planning::PlanSearch> search;
+  bool wantsPlain = false; // by `search`
+  std::unique_ptr<PlainPlans> plain;
   planning::PlanCandidate chosen;
   double sumSeconds = 0; // of chosen shares, see SharedPlan
   int mixed = 0;         // of what was chosen, before its classes were pinned
@@ -108,24 +111,31 @@ private:
 
 // The graph as it is now, and a search on it.
 void Planner::rebuild() {
-  graph = buildPlanningGraph(step);
-  classes = planning::unify(graph.graph);
-  input.graph = &graph.graph;
-  input.classes = &classes;
-  input.batched = graph.batched;
+  auto next = std::make_shared<SearchedGraph>();
+  next->graph = buildPlanningGraph(step);
+  next->classes = planning::unify(next->graph.graph);
+  input.graph = &next->graph.graph;
+  input.classes = &next->classes;
+  input.batched = next->graph.batched;
   searchAnew();
+  current = std::move(next);
 }
 
 void Planner::searchAnew() {
-  if (search)
+  if (search && wantsPlain) {
+    wantsPlain = false;
+    plain = std::make_unique<PlainPlans>();
+    plain->findBeside(std::move(search), current);
+  } else if (search) {
     times.add(search->times);
+  }
   search = std::make_unique<planning::PlanSearch>(input);
 }
 
 // Statistics of a batch are those of a replica's samples: other replicas would
 // make another model of a part of it.
 LogicalResult Planner::checkStatistics() {
-  if (!planning::joinsSamples(graph.graph))
+  if (!planning::joinsSamples(current->graph.graph))
     return success();
   const std::vector<planning::PipelineStages> &pipelines = pinned.pipelines;
   for (const planning::PipelineStages &pipeline : pipelines)
@@ -150,13 +160,13 @@ LogicalResult Planner::checkStatistics() {
 }
 
 LogicalResult Planner::check() {
-  if (failed(emitAll(module, graph.graph.check())))
+  if (failed(emitAll(module, current->graph.graph.check())))
     return failure();
   if (failed(checkStatistics()))
     return failure();
-  return emitAll(module,
-                 planning::checkRepeated(graph.graph, classes, graph.batched,
-                                         graph.repeated));
+  return emitAll(module, planning::checkRepeated(
+                             current->graph.graph, current->classes,
+                             current->graph.batched, current->graph.repeated));
 }
 
 // How many of the plans found are kept: to be reported, to be taken.
@@ -183,7 +193,8 @@ constexpr double kPartsShrink = 0.75;
 // fits. Between memory and time lie plans of both.
 LogicalResult Planner::searchConverting() {
   const std::string wish = input.pinned.castWeights.value_or("auto");
-  if (!options.train || wish == "use" || !planning::convertsAny(graph.graph))
+  if (!options.train || wish == "use" ||
+      !planning::convertsAny(current->graph.graph))
     return searchAll();
   convert(/*once=*/true);
   if (wish == "step")
@@ -196,6 +207,7 @@ LogicalResult Planner::searchConverting() {
       return success();
   }
   found = {};
+  wantsPlain = false;
   report.clear();
   convert(/*once=*/false);
   return searchAll();
@@ -476,7 +488,7 @@ LogicalResult Planner::takeStages() {
   input.pinned.chunks = plan.schedule.chunks;
   input.pinned.recompute = taken.recompute;
   if (const std::vector<std::string> begins =
-          planning::beginNames(graph.graph, plan.begin);
+          planning::beginNames(current->graph.graph, plan.begin);
       !begins.empty())
     input.pinned.stageBegins = begins;
   rebuild();
@@ -537,17 +549,31 @@ LogicalResult Planner::searchUniform() {
   }
   found.priced = search->evaluations();
   all.resize(std::min(all.size(), kReported));
-  for (const planning::SearchPolicy &policy : planning::plainPolicies()) {
-    std::vector<planning::PlanCandidate> plain = search->search(policy, 1);
-    if (!plain.empty() && options.train)
-      all.push_back(plain.front());
-  }
   found.candidates = std::move(all);
+  wantsPlain = options.train;
+  if (options.explores > 0)
+    takePlain();
   return success();
 }
 
+// The plain ways to train, which nothing but the report waits for.
+void Planner::takePlain() {
+  if (wantsPlain) {
+    wantsPlain = false;
+    plain = std::make_unique<PlainPlans>();
+    plain->find(*search);
+  }
+  if (!plain)
+    return;
+  plain->wait();
+  times.add(plain->times);
+  llvm::append_range(found.candidates, plain->plain);
+  llvm::append_range(found.drawn, plain->singleAxis);
+  plain.reset();
+}
+
 // Points of the report's curve that no list has: what is worth having of all
-// that was priced, and the plain ways with one axis alone.
+// that was priced. The plain ways with one axis alone come after them.
 void Planner::drawCurve(const std::vector<planning::PlanCandidate> &priced) {
   std::vector<planning::Cost> costs;
   std::vector<const planning::PlanCandidate *> fitting;
@@ -556,16 +582,13 @@ void Planner::drawCurve(const std::vector<planning::PlanCandidate> &priced) {
       costs.push_back(planning::costOf(candidate));
       fitting.push_back(&candidate);
     }
+  std::vector<planning::PlanCandidate> curve;
   for (size_t i : planning::undominated(costs)) {
-    found.drawn.push_back(*fitting[i]);
-    found.drawn.back().others.clear();
+    curve.push_back(*fitting[i]);
+    curve.back().others.clear();
   }
-  if (options.train)
-    for (const planning::SearchPolicy &policy : planning::singleAxisPolicies())
-      if (std::vector<planning::PlanCandidate> plain =
-              search->search(policy, 1);
-          !plain.empty())
-        found.drawn.push_back(plain.front());
+  llvm::append_range(curve, found.drawn);
+  found.drawn = std::move(curve);
 }
 
 LogicalResult Planner::choose() {
@@ -612,7 +635,7 @@ void Planner::reportMesh() {
     report += fmt::format(
         "tensor-parallel overlap {}: submicrobatches of {} samples{}\n",
         chosen.techniques.overlap, samples / 2,
-        planning::joinsSamples(graph.graph)
+        planning::joinsSamples(current->graph.graph)
             ? ", joined for the statistics of their microbatch"
             : "");
   const std::string asked = options.pinned.tpOverlap.value_or("0");
@@ -653,14 +676,14 @@ FailureOr<bool> Planner::decompose() {
   if (!assignment.ok())
     return emitAll(module, assignment.status());
   Result<planning::Outcome> outcome =
-      planning::apply(graph.graph, (*layouts)->classes(), *assignment);
+      planning::apply(current->graph.graph, (*layouts)->classes(), *assignment);
   if (!outcome.ok())
     return emitAll(module, outcome.status());
   bool changed = false;
   for (auto [index, op] : llvm::enumerate(outcome->ops)) {
     if (!op.decompose)
       continue;
-    if (failed(decomposeOp(graph.ops[index])))
+    if (failed(decomposeOp(current->graph.ops[index])))
       return failure();
     changed = true;
   }
@@ -787,7 +810,7 @@ LogicalResult Planner::decideOthers(const planning::Classes &of,
   }
   cost.seconds += sumSeconds;
   Result<planning::PlanDecision> decided =
-      planning::joinPipelines(graph.graph, of, pinned, std::move(all));
+      planning::joinPipelines(current->graph.graph, of, pinned, std::move(all));
   if (!decided.ok())
     return emitAll(module, decided.status());
   first = std::move(*decided);
@@ -809,6 +832,7 @@ LogicalResult Planner::decideOthers(const planning::Classes &of,
 }
 
 LogicalResult Planner::decide() {
+  takePlain();
   Result<planning::PlanDecision> decided =
       planning::decide(*search, input, chosen);
   if (!decided.ok())
@@ -834,7 +858,7 @@ LogicalResult Planner::decide() {
   considered.candidates = consideredCandidates(candidates, options.globalBatch);
   considerDrawn(found.drawn, options.globalBatch, considered.candidates);
   decision.tables =
-      planning::describeTables(graph.graph, decision, options.cluster);
+      planning::describeTables(current->graph.graph, decision, options.cluster);
   for (const std::string &line : decision.tables)
     report += line + "\n";
   decision.report = planning::describe(candidates, options.memoryBytes) +
@@ -844,7 +868,7 @@ LogicalResult Planner::decide() {
   decision.found = std::move(found);
   times.add(search->times);
   decision.times = times;
-  decision.step = std::move(graph);
+  decision.step = std::move(current->graph);
   remarkDecision(module, decision);
   return success();
 }
