@@ -242,6 +242,7 @@ LogicalResult Planner::exploreBoth() {
   for (std::thread &other : others)
     other.join();
   SearchResult all;
+  wantsPlain = options.train;
   for (Half &half : halves) {
     input.convertOnce = half.found.finalists.front().convertOnce;
     search = std::move(half.search);
@@ -250,6 +251,7 @@ LogicalResult Planner::exploreBoth() {
     if (options.parts)
       searchStages();
     if (&half == &halves.front()) {
+      takePlain(); // those of the first half stand for both
       all = std::move(found);
       continue;
     }
@@ -551,8 +553,6 @@ LogicalResult Planner::searchUniform() {
   all.resize(std::min(all.size(), kReported));
   found.candidates = std::move(all);
   wantsPlain = options.train;
-  if (options.explores > 0)
-    takePlain();
   return success();
 }
 
@@ -582,13 +582,10 @@ void Planner::drawCurve(const std::vector<planning::PlanCandidate> &priced) {
       costs.push_back(planning::costOf(candidate));
       fitting.push_back(&candidate);
     }
-  std::vector<planning::PlanCandidate> curve;
   for (size_t i : planning::undominated(costs)) {
-    curve.push_back(*fitting[i]);
-    curve.back().others.clear();
+    found.drawn.push_back(*fitting[i]);
+    found.drawn.back().others.clear();
   }
-  llvm::append_range(curve, found.drawn);
-  found.drawn = std::move(curve);
 }
 
 LogicalResult Planner::choose() {
