@@ -333,6 +333,8 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
     helpers.back()->first = first;
     helpers.back()->mixed = mixed;
     helpers.back()->messages = messages;
+    helpers.back()->common = common;
+    helpers.back()->commonOfFew = commonOfFew;
   }
   std::vector<size_t> homeOfItem, left;
   for (size_t i = 0; i < count; ++i) {

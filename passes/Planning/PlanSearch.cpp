@@ -215,23 +215,20 @@ PlanSearch::seamLayouts(const Degrees &d, const Techniques &techniques) {
   // degrees.
   Techniques all = techniques; // at all levels of overlap
   all.overlap = 0;
-  std::unique_ptr<Result<SeamLayouts>> &known =
-      seams[{techniques.mixed > 0 || !isSharedByDegrees() ? d
-             : techniques.sequence ? Degrees{0, 0, d.tp, samplesOf(d)}
-                                   : Degrees(),
-             all}];
-  if (!known) {
+  const Degrees of = techniques.mixed > 0 || !isSharedByDegrees() ? d
+                     : techniques.sequence ? Degrees{0, 0, d.tp, samplesOf(d)}
+                                           : Degrees();
+  const FoundLayout *layout = mixedLayout(d, techniques);
+  if (techniques.mixed > 0 && !layout)
+    return mixedLayouts(d).ok()
+               ? Status::error("there are fewer layouts that differ between "
+                               "parts of the model")
+               : mixedLayouts(d).status();
+  const auto make = [&]() -> Result<SeamLayouts> {
     Strategy strategy = input.pinned;
-    if (const FoundLayout *mixed = mixedLayout(d, techniques)) {
-      strategy.seams = mixed->seams;
-      strategy.classes = mixed->classes;
-    } else if (techniques.mixed > 0) {
-      known = std::make_unique<Result<SeamLayouts>>(
-          mixedLayouts(d).ok()
-              ? Status::error("there are fewer layouts that differ between "
-                              "parts of the model")
-              : mixedLayouts(d).status());
-      return known->status();
+    if (layout) {
+      strategy.seams = layout->seams;
+      strategy.classes = layout->classes;
     }
     strategy.zero = techniques.zero;
     strategy.sequence = techniques.sequence;
@@ -239,14 +236,15 @@ PlanSearch::seamLayouts(const Degrees &d, const Techniques &techniques) {
     Result<Assignment> base = techniques.sequence
                                   ? assign(d, techniques.context, unused)
                                   : Assignment();
-    known = std::make_unique<Result<SeamLayouts>>(
-        base.ok() ? SeamLayouts::make(*input.graph, *input.classes, strategy,
-                                      input.batched, *base)
-                  : Result<SeamLayouts>(base.status()));
-  }
-  if (!known->ok())
-    return known->status();
-  return &**known;
+    if (!base.ok())
+      return base.status();
+    return SeamLayouts::make(*input.graph, *input.classes, strategy,
+                             input.batched, *base);
+  };
+  const Result<SeamLayouts> &layouts = common->seams.of({of, all}, make);
+  if (!layouts.ok())
+    return layouts.status();
+  return &*layouts;
 }
 
 Result<Assignment> PlanSearch::assign(const Degrees &d,
@@ -337,24 +335,24 @@ Degrees PlanSearch::chosenBy(const Degrees &d) {
 
 Result<const PlanSearch::Choice *> PlanSearch::choose(const Degrees &d,
                                                       bool context) {
-  auto known = choices.find({d.tp, context});
-  if (known != choices.end())
-    return &known->second;
-  Assignment batch;
-  MERAK_RETURN_IF_ERROR(assignBatch(*input.graph, *input.classes, input.batched,
-                                    batchAxes(chosenBy(d)), batch));
-  Result<SearchResult> found = searchSplits(batch, d.tp, context);
-  if (!found.ok())
-    return found.status();
-  std::vector<int> chosen;
-  for (const auto &[cls, axes] : found->assignment.axes)
-    if (hasAxisOn(axes, kTensorAxis))
-      chosen.push_back(cls);
-  known = choices
-              .emplace(std::pair(d.tp, context),
-                       Choice(std::move(chosen), found->report))
-              .first;
-  return &known->second;
+  const auto make = [&]() -> Result<Choice> {
+    Assignment batch;
+    MERAK_RETURN_IF_ERROR(assignBatch(*input.graph, *input.classes,
+                                      input.batched, batchAxes(chosenBy(d)),
+                                      batch));
+    Result<SearchResult> found = searchSplits(batch, d.tp, context);
+    if (!found.ok())
+      return found.status();
+    std::vector<int> chosen;
+    for (const auto &[cls, axes] : found->assignment.axes)
+      if (hasAxisOn(axes, kTensorAxis))
+        chosen.push_back(cls);
+    return Choice(std::move(chosen), found->report);
+  };
+  const Result<Choice> &chosen = common->choices.of({d.tp, context}, make);
+  if (!chosen.ok())
+    return chosen.status();
+  return &*chosen;
 }
 
 // Classes that a strategy file names, else the search's choice.
@@ -507,29 +505,32 @@ bool PlanSearch::fewFor(const Degrees &d, const Techniques &techniques) {
     ofFew.batched = layers->tensorsOf(input.batched);
     ofFew.layers = nullptr;
     few = std::make_unique<PlanSearch>(ofFew);
+    few->common = commonOfFew;
   }
-  if (const std::pair of(d.tp, techniques.context);
-      d.tp > 1 && !few->choices.contains(of)) {
-    Result<const Choice *> whole = choose(d, techniques.context);
-    if (!whole.ok())
-      return false;
+  if (d.tp <= 1)
+    return true;
+  Result<const Choice *> whole = choose(d, techniques.context);
+  if (!whole.ok())
+    return false;
+  const auto make = [&]() -> Result<Choice> {
     std::optional<std::vector<int>> chosen = layers->classesOf((*whole)->first);
-    if (!chosen) {
-      input.layers = nullptr;
-      return false;
-    }
-    few->choices.emplace(of, Choice(std::move(*chosen), SearchReport()));
-  }
-  return true;
+    if (!chosen)
+      return Status::error("layers that are left out split others");
+    return Choice(std::move(*chosen), SearchReport());
+  };
+  if (commonOfFew->choices.of({d.tp, techniques.context}, make).ok())
+    return true;
+  input.layers = nullptr;
+  return false;
 }
 
 std::optional<StageProblem>
 PlanSearch::problemByFew(const Degrees &d, const Techniques &techniques) {
   if (!fewFor(d, techniques))
     return std::nullopt;
-  Result<StageProblem> problem = few->problemOf(d, techniques);
-  return problem.ok() ? equalLayers()->expand(std::move(*problem))
-                      : std::nullopt;
+  const Result<StageProblem> &problem = commonOfFew->problems.of(
+      {d, techniques}, [&] { return few->problemOf(d, techniques); });
+  return problem.ok() ? equalLayers()->expand(*problem) : std::nullopt;
 }
 
 // Two submicrobatches of a microbatch need samples, or tokens, to divide.

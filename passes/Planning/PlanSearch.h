@@ -12,6 +12,7 @@
 #include "passes/Planning/EqualLayers.h"
 #include "passes/Planning/LayoutSearch.h"
 #include "passes/Planning/LeastSeconds.h"
+#include "passes/Planning/OnceForEach.h"
 #include "passes/Planning/SeamLayouts.h"
 #include "passes/Planning/SearchTimes.h"
 #include "passes/Planning/StageCosts.h"
@@ -352,8 +353,6 @@ private:
   // splits: whoever asks first, in whatever search of this input.
   Degrees chosenBy(const Degrees &degrees);
   std::map<int64_t, Degrees> firstOfTp;
-  // By tp and whether it splits tokens: classes chosen, for all batch degrees.
-  std::map<std::pair<int64_t, bool>, Choice> choices;
   // By degrees and whether tp splits tokens: what submicrobatches the tokens or
   // samples, if they can be halved.
   std::map<std::pair<Degrees, bool>, std::optional<Result<Assignment>>>
@@ -379,9 +378,17 @@ private:
   // written before they begin.
   using FirstDegrees = std::map<Degrees, Degrees>; // by inCommon()
   std::shared_ptr<FirstDegrees> first = std::make_shared<FirstDegrees>();
-  std::map<std::tuple<Degrees, Techniques>,
-           std::unique_ptr<Result<SeamLayouts>>>
-      seams;
+  // What depends on little of the degrees; of all threads.
+  struct Common {
+    // By tp and whether it splits tokens: classes chosen, for all batch
+    // degrees.
+    OnceForEach<std::pair<int64_t, bool>, Result<Choice>> choices;
+    OnceForEach<std::pair<Degrees, Techniques>, Result<SeamLayouts>> seams;
+    // As `shardings`, which are dropped and made again; of the few layers.
+    OnceForEach<std::pair<Degrees, Techniques>, Result<StageProblem>> problems;
+  };
+  std::shared_ptr<Common> common = std::make_shared<Common>();
+  std::shared_ptr<Common> commonOfFew = std::make_shared<Common>();
   // The latest one of a sharding: another level of overlap has the same.
   struct Applied {
     const Classes *classes = nullptr;
