@@ -5,8 +5,10 @@
 #include "passes/Planning/Recompute.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <functional>
 #include <limits>
 #include <optional>
 
@@ -99,7 +101,10 @@ public:
         const OrderedSchedule schedule( // of no steps
             {name, shape.stages, shape.microbatches, chunks(), {}});
         const std::optional<std::vector<double>> again =
-            madeAgain(Search{&schedule, **lists, 0, 0, 0, 0, {}}, *begin);
+            madeAgain(Search{&schedule, **lists, 0, 0, 0, 0, {}}, *begin,
+                      [&](const std::vector<double> &some) {
+                        return isTooSlow(sums.of(shape, *begin, late, some));
+                      });
         (*lists)->release();
         if (!again)
           continue;
@@ -355,24 +360,31 @@ private:
   // Nothing where a stage has no place and this is all that is asked for.
   std::optional<std::vector<Marks>> choose(const Search &search,
                                            const std::vector<int> &begin) {
-    const int parts = int(begin.size()) - 1;
-    const bool train = problem.train && options.recompute != "none";
-    const bool fitting = asksForPlace(search);
-    std::vector<Marks> marks(parts);
-    for (int v = 0; v < parts; ++v) {
-      if (train && search.lists.recomputes[v])
-        marks[v] = options.recompute == "full"
-                       ? Marks{shape.modelOf(v, model).levels(), 0}
-
-                   : options.recompute == "auto" ? fit(search, begin, v)
-                                                 : byRatio(search, begin, v);
-      if (fitting && shape.memoryOf(v) > 0 &&
-          bytesOf(heldOf(model, shape, v, begin[v], begin[v + 1], marks[v],
-                         options.price),
-                  search.lists, begin,
-                  v) > shape.memoryOf(v) + spared(begin, v))
+    std::vector<Marks> all;
+    for (int v = 0; v + 1 < int(begin.size()); ++v) {
+      const std::optional<Marks> marks = chooseFor(search, begin, v);
+      if (!marks)
         return std::nullopt;
+      all.push_back(*marks);
     }
+    return all;
+  }
+
+  // The same of one stage.
+  std::optional<Marks> chooseFor(const Search &search,
+                                 const std::vector<int> &begin, int v) {
+    Marks marks;
+    if (problem.train && options.recompute != "none" &&
+        search.lists.recomputes[v])
+      marks = options.recompute == "full"
+                  ? Marks{shape.modelOf(v, model).levels(), 0}
+              : options.recompute == "auto" ? fit(search, begin, v)
+                                            : byRatio(search, begin, v);
+    if (asksForPlace(search) && shape.memoryOf(v) > 0 &&
+        bytesOf(heldOf(model, shape, v, begin[v], begin[v + 1], marks,
+                       options.price),
+                search.lists, begin, v) > shape.memoryOf(v) + spared(begin, v))
+      return std::nullopt;
     return marks;
   }
 
@@ -450,22 +462,28 @@ private:
   }
 
   // Seconds of a microbatch that virtual stages make again at least to find a
-  // place; nothing if one has none.
-  std::optional<std::vector<double>> madeAgain(const Search &search,
-                                               const std::vector<int> &begin) {
-    const std::optional<std::vector<Marks>> marks = choose(search, begin);
-    if (!marks)
-      return std::nullopt;
-    std::vector<StageCost> costs;
-    std::vector<double> again, spares(size_t(shape.stages), 0);
-    for (size_t v = 0; v < marks->size(); ++v) {
-      costs.push_back(heldOf(model, shape, int(v), begin[v], begin[v + 1],
-                             (*marks)[v], options.price));
-      const StageCost &cost = costs.back();
+  // place; nothing if one has none. Where what some of them make again is too
+  // much already, only that: of the first devices, which keep the most.
+  std::optional<std::vector<double>>
+  madeAgain(const Search &search, const std::vector<int> &begin,
+            const std::function<bool(const std::vector<double> &)> &isTooMuch) {
+    const size_t parts = begin.size() - 1, stages = size_t(shape.stages),
+                 chunks = parts / stages;
+    std::vector<StageCost> costs(parts);
+    std::vector<double> again(parts, 0), spares(stages, 0);
+    for (size_t i = 0; i < parts; ++i) {
+      const size_t s = i / chunks, v = i % chunks * stages + s;
+      const std::optional<Marks> marks = chooseFor(search, begin, int(v));
+      if (!marks)
+        return std::nullopt;
+      costs[v] = heldOf(model, shape, int(v), begin[v], begin[v + 1], *marks,
+                        options.price);
       // What waits for collectives may make something again meanwhile.
-      const double idle = problem.overlap > 0 ? cost.communication : 0;
-      again.push_back(std::max(0.0, cost.times.R - idle));
-      spares[v % size_t(shape.stages)] += spared(begin, int(v));
+      const double idle = problem.overlap > 0 ? costs[v].communication : 0;
+      again[v] = std::max(0.0, costs[v].times.R - idle);
+      spares[s] += spared(begin, int(v));
+      if (std::has_single_bit(i + 1) && isTooMuch(again))
+        return again;
     }
     const std::vector<double> bytes =
         bytesOf(shape, costs, search.lists, begin);
