@@ -102,7 +102,7 @@ Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
                                    const std::vector<std::string> &begins) {
   std::map<std::string, int> index;
   for (int i = 0; i < model.count(); ++i)
-    index.emplace(model.problem.ops[size_t(i)].key, i);
+    index.emplace(model.problem.ops[size_t(i)].key.str(), i);
   std::vector<int> begin = {0};
   Status status;
   for (const std::string &name : begins) {

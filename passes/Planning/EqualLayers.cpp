@@ -253,7 +253,12 @@ bool EqualLayers::makeFew() {
   for (int op : stageOps)
     if (fewOp[size_t(op)] >= 0)
       fewStageOps.push_back(fewOp[size_t(op)]);
-  keys = forwardNames(whole);
+  for (const GraphOp &op : whole.ops)
+    opNames.emplace_back(op.name);
+  for (const GraphTensor &tensor : whole.tensors)
+    tensorNames.emplace_back(tensor.name);
+  for (const std::string &key : forwardNames(whole))
+    keys.emplace_back(key);
   return few.check().ok();
 }
 

@@ -89,7 +89,8 @@ private:
   std::vector<std::vector<int>> fewOfClass;     // by class of the whole
   std::vector<int> stageOps, fewStageOps;       // forward ops, in order
   std::vector<int> stageOf;                     // by op of the whole, or -1
-  std::vector<std::string> keys;                // by op of the whole
+  // Of ops, also as strategies name them, and of tensors of the whole.
+  std::vector<SharedName> opNames, keys, tensorNames;
   Graph few;
   Classes fewClasses;
 };

@@ -21,15 +21,15 @@ public:
     findParameters();
     // In the whole all have names of their own.
     for (StageOp &op : from.ops) {
-      op.name.clear();
-      op.key.clear();
+      op.name = {};
+      op.key = {};
     }
     for (StageTensor &tensor : from.tensors) {
       named.push_back(!tensor.name.empty());
-      tensor.name.clear();
+      tensor.name = {};
     }
     for (StageParameter &parameter : from.parameters)
-      parameter.name.clear();
+      parameter.name = {};
   }
 
   std::optional<StageProblem> run() {
@@ -69,7 +69,7 @@ private:
   void findParameters() {
     std::map<std::string, int> named;
     for (size_t p = 0; p < from.parameters.size(); ++p)
-      named.emplace(from.parameters[p].name, int(p));
+      named.emplace(from.parameters[p].name.str(), int(p));
     parameterOf.assign(of.few.tensors.size(), -1);
     for (size_t t = 0; t < of.few.tensors.size(); ++t)
       if (of.few.tensors[t].parameter)
@@ -161,7 +161,7 @@ private:
                           ? stageOfFew[size_t(of.fewOp[size_t(op)])]
                           : fewStageOp(of.fewLayer(place.layer), place.at);
       out.ops.push_back(movedOp(from.ops[size_t(few)], moveTo(place.layer)));
-      out.ops.back().name = of.whole.ops[size_t(op)].name;
+      out.ops.back().name = of.opNames[size_t(op)];
       out.ops.back().key = of.keys[size_t(op)];
       out.ops.back().piece = of.whole.ops[size_t(op)].piece;
     }
@@ -202,7 +202,7 @@ private:
       out.tensors.push_back(
           movedTensor(from.tensors[few], moveTo(of.tensorPlace[t].layer)));
       if (named[few])
-        out.tensors.back().name = of.whole.tensors[t].name;
+        out.tensors.back().name = of.tensorNames[t];
     }
     return !fails;
   }
@@ -244,7 +244,7 @@ private:
         if (const StageParameter *few = parameterAt(fewTensorFor(t))) {
           out.parameters.push_back(
               movedParameter(*few, moveTo(of.tensorPlace[t].layer)));
-          out.parameters.back().name = of.whole.tensors[t].name;
+          out.parameters.back().name = of.tensorNames[t];
         }
     return !fails;
   }

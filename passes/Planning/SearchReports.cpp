@@ -102,9 +102,9 @@ std::string describeStages(const StageModel &model, const PipelineShape &shape,
     text += fmt::format(
         "stage {}: '{}' to '{}', {} ops, {:.4g} s a microbatch, {:.1f} MiB "
         "({} x {:.3g} kept)",
-        v, ops[from].name, ops[to - 1].name, to - from, t.F + t.R + t.B + t.W,
-        mebi(plan.cost.memory[v % shape.stages]), plan.cost.inFlight[v],
-        mebi(cost.keptBytes));
+        v, ops[from].name.str(), ops[to - 1].name.str(), to - from,
+        t.F + t.R + t.B + t.W, mebi(plan.cost.memory[v % shape.stages]),
+        plan.cost.inFlight[v], mebi(cost.keptBytes));
     if (t.R > 0) {
       int marked = 0;
       for (int i = from; i < to; ++i)

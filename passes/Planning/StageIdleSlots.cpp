@@ -8,7 +8,8 @@
 namespace merak::planning {
 
 // A task of W that no other one needs ends in a gradient.
-void StageModel::findSlices() {
+std::vector<StageModel::Slice> StageModel::findSlices() const {
+  std::vector<Slice> slices;
   const std::vector<SubmicrobatchTask> &tasks = problem.submicrobatches[2];
   std::vector<EarlyTask> work(tasks.size());
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -30,6 +31,7 @@ void StageModel::findSlices() {
     }
     slices.push_back(std::move(slice));
   }
+  return slices;
 }
 
 // The ops that R runs again, and where B first reads what they make. `at`: the
@@ -37,6 +39,7 @@ void StageModel::findSlices() {
 LateWork StageModel::lateWork(const Need &need,
                               const std::vector<int> &at) const {
   const std::vector<SubmicrobatchTask> &tasks = problem.submicrobatches[1];
+  const Pricing &of = pricing();
   const int last = int(at.size()) - 1;
   std::unordered_map<int, int> readAt; // by tensor, a position
   for (int position = last; position >= 0; --position)
@@ -51,8 +54,8 @@ LateWork StageModel::lateWork(const Need &need,
       if (auto made = valueOf.find(t); made != valueOf.end())
         task.reads.push_back(made->second);
     for (int t : again.results) {
-      const bool left = stamp[t] == now && this->need[t] > 1;
-      const bool onlyForB = left && this->need[t] == 2;
+      const bool left = of.stamp[t] == of.now && of.need[t] > 1;
+      const bool onlyForB = left && of.need[t] == 2;
       valueOf[t] = int(work.values.size());
       task.makes.push_back(valueOf[t]);
       work.values.push_back({problem.tensors[t].bytes, left, onlyForB});
@@ -70,7 +73,7 @@ std::vector<EarlySlice>
 StageModel::earlySlices(int begin, int end, const std::vector<int> &at,
                         const std::unordered_map<int, int> &placeOf) const {
   std::vector<EarlySlice> work;
-  for (const Slice &slice : slices) {
+  for (const Slice &slice : pricing().slices) {
     if (slice.first < begin || slice.last >= end)
       continue;
     EarlySlice one{slice.seconds, 0};

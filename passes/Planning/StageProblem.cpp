@@ -13,6 +13,150 @@ constexpr int kShardWindow = 16;
 // Shards lighter than this part of the mean join the next one.
 constexpr double kLightShard = 0.1;
 
+namespace {
+
+// Orders ops by what recomputing them costs per byte that is then not kept.
+class RecomputeRanks {
+public:
+  RecomputeRanks(const StageProblem &problem, const std::vector<int> &producer)
+      : problem(problem), producer(producer) {}
+
+  // Rank per op; ops outside of every step get the last one.
+  // `recomputeRanks`: one more than the last.
+  std::vector<int> rankRecomputation(int &recomputeRanks) {
+    size_t n = problem.ops.size();
+    recomputeRank.assign(n, -1);
+    kept.assign(problem.tensors.size(), 0);
+    for (const StageOp &op : problem.ops)
+      for (const std::vector<int> *of : {&op.kept, &op.keptForWeights})
+        for (int t : *of)
+          if (t = keptOf(t); mayKeep(t))
+            kept[t] = 1;
+    using Entry = std::pair<double, int>; // seconds per byte, tensor
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
+    for (size_t t = 0; t < kept.size(); ++t)
+      if (kept[t])
+        if (Step step = best(int(t)); step.gain > 0)
+          open.push({step.ratio(), int(t)});
+    recomputeRanks = 0;
+    while (!open.empty()) {
+      auto [ratio, t] = open.top();
+      open.pop();
+      if (!kept[t])
+        continue;
+      Step step = best(t);
+      if (step.gain <= 0)
+        continue;
+      if (step.ratio() > ratio * (1 + 1e-9) && !open.empty() &&
+          step.ratio() > open.top().first * (1 + 1e-9)) {
+        open.push({step.ratio(), t});
+        continue;
+      }
+      take(step, recomputeRanks++, [&](int added) {
+        if (Step other = best(added); other.gain > 0)
+          open.push({other.ratio(), added});
+      });
+    }
+    for (size_t i = 0; i < n; ++i)
+      if (recomputeRank[i] < 0 && canRepeat(int(i)))
+        recomputeRank[i] = recomputeRanks;
+    ++recomputeRanks;
+    for (int &r : recomputeRank)
+      if (r < 0)
+        r = std::numeric_limits<int>::max();
+    return recomputeRank;
+  }
+
+private:
+  struct Step {
+    std::vector<int> ops;
+    double seconds = 0, gain = 0;
+    int missing = 0; // operands that have to be kept, or made again
+    double ratio() const { return seconds / gain; }
+  };
+
+  bool canRepeat(int op) const {
+    return !problem.ops[op].checkpoint && !problem.ops[op].everywhere;
+  }
+  int keptOf(int t) const {
+    while (problem.tensors[t].viewOf >= 0)
+      t = problem.tensors[t].viewOf;
+    return t;
+  }
+  bool mayKeep(int t) const {
+    return !problem.tensors[t].available &&
+           !(producer[t] >= 0 && problem.ops[producer[t]].everywhere);
+  }
+  bool there(int t) const {
+    return !mayKeep(t) || kept[t] ||
+           (producer[t] >= 0 && recomputeRank[producer[t]] >= 0);
+  }
+
+  // Recomputing the producer of `t`; what it needs is kept instead, or made
+  // again as well: whichever is cheaper.
+  Step best(int t) const {
+    Step near = step(t, 0);
+    if (near.missing == 0)
+      return near;
+    Step far = step(t, 8);
+    if (near.gain <= 0 || far.gain <= 0)
+      return near.gain <= 0 ? far : near;
+    return far.ratio() < near.ratio() ? far : near;
+  }
+
+  Step step(int t, int depth) const {
+    Step out;
+    if (producer[t] >= 0 && canRepeat(producer[t]))
+      add(producer[t], depth, out);
+    return out;
+  }
+  void add(int op, int depth, Step &out) const {
+    if (std::find(out.ops.begin(), out.ops.end(), op) != out.ops.end())
+      return;
+    out.ops.push_back(op);
+    out.seconds += problem.ops[op].recompute;
+    for (int t : problem.ops[op].results)
+      if (kept[t])
+        out.gain += problem.tensors[t].bytes;
+    for (int t : problem.ops[op].operands) {
+      t = keptOf(t);
+      if (there(t))
+        continue;
+      int from = producer[t];
+      if (from >= 0 &&
+          std::find(out.ops.begin(), out.ops.end(), from) != out.ops.end())
+        continue;
+      ++out.missing;
+      if (depth > 0 && from >= 0 && canRepeat(from))
+        add(from, depth - 1, out);
+      else
+        out.gain -= problem.tensors[t].bytes;
+    }
+  }
+
+  void take(const Step &step, int number,
+            const std::function<void(int)> &added) {
+    for (int op : step.ops) {
+      recomputeRank[op] = number;
+      for (int t : problem.ops[op].results)
+        kept[t] = 0;
+    }
+    for (int op : step.ops)
+      for (int t : problem.ops[op].operands)
+        if (t = keptOf(t); !there(t)) {
+          kept[t] = 1;
+          added(t);
+        }
+  }
+
+  const StageProblem &problem;
+  const std::vector<int> &producer;
+  std::vector<int> recomputeRank;
+  std::vector<char> kept;
+};
+
+} // namespace
+
 StageModel::StageModel(const StageProblem &problem, const StageModel *like)
     : problem(problem) {
   size_t n = problem.tensors.size();
@@ -21,13 +165,14 @@ StageModel::StageModel(const StageProblem &problem, const StageModel *like)
   for (int i = 0; i < count(); ++i)
     for (int id : problem.ops[i].results)
       producer[id] = i;
-  users.resize(n);
-  for (int i = 0; i < count(); ++i)
-    for (int id : problem.ops[i].operands) {
+  for (int i = 0; i < count(); ++i) {
+    const StageOp &op = problem.ops[i];
+    for (int id : op.operands)
       lastUse[id] = i;
-      users[id].push_back(i);
-    }
-  findFacts();
+    if (!op.gathersForward.empty() || !op.gathersBackward.empty() ||
+        !op.scatters.empty())
+      withMessages.push_back(i);
+  }
   const std::pair<std::vector<double> *, double StageOp::*> sums[] = {
       {&forward, &StageOp::forward},  {&backward, &StageOp::backward},
       {&weight, &StageOp::weight},    {&communication, &StageOp::communication},
@@ -55,8 +200,6 @@ StageModel::StageModel(const StageProblem &problem, const StageModel *like)
                  : std::make_shared<const SubmicrobatchTimes>(tasks, count(),
                                                               problem.overlap));
     }
-    if (problem.overlap > 0)
-      findSlices();
     StageCost all;
     setTimes(0, count(), all);
     allTimes = all.times;
@@ -66,7 +209,48 @@ StageModel::StageModel(const StageProblem &problem, const StageModel *like)
   for (int i = 0; i <= count(); ++i)
     prefix.push_back(forward[i] + backward[i] + weight[i] -
                      (1 - exposed) * communication[i]);
-  parametersOf.resize(count());
+  priceCuts();
+  findLegal();
+  findShards();
+}
+
+StageModel::Pricing::Pricing(const StageModel &model) {
+  const StageProblem &problem = model.problem;
+  const int count = model.count();
+  const size_t n = problem.tensors.size();
+  facts.reserve(n);
+  crossers.resize(size_t(count) + 1);
+  for (size_t t = 0; t < n; ++t) {
+    const StageTensor &tensor = problem.tensors[t];
+    const int producer = model.producer[t];
+    const bool everywhere = producer >= 0 && problem.ops[producer].everywhere;
+    facts.push_back({tensor.bytes, tensor.viewOf, producer,
+                     tensor.available || everywhere,
+                     tensor.fused || everywhere || tensor.viewOf >= 0});
+    if (model.crosses(t))
+      for (int at = producer + 1; at <= model.lastUse[t]; ++at)
+        crossers[at].push_back(int(t));
+  }
+  const auto lists = [&](std::vector<int> StageOp::*field) {
+    return IdLists(count, [&](int i) -> const std::vector<int> & {
+      return problem.ops[i].*field;
+    });
+  };
+  operands = lists(&StageOp::operands);
+  results = lists(&StageOp::results);
+  keptForInputs = lists(&StageOp::kept);
+  keptForWeights = lists(&StageOp::keptForWeights);
+  users.resize(n);
+  for (int i = 0; i < count; ++i) {
+    const StageOp &op = problem.ops[i];
+    for (int id : op.operands)
+      users[id].push_back(i);
+    recompute.push_back(op.recompute);
+    workspaces.push_back(op.workspace);
+    if (!op.pending.empty())
+      withPending.push_back(i);
+  }
+  parametersOf.resize(size_t(count));
   for (size_t p = 0; p < problem.parameters.size(); ++p) {
     int previous = -1;
     for (int user : problem.parameters[p].users) {
@@ -76,54 +260,18 @@ StageModel::StageModel(const StageProblem &problem, const StageModel *like)
   }
   stamp.assign(n, 0);
   need.assign(n, 0);
-  priceCuts();
-  findLegal();
-  findShards();
-  rankRecomputation();
-}
-
-void StageModel::findFacts() {
-  facts.reserve(problem.tensors.size());
-  for (size_t t = 0; t < problem.tensors.size(); ++t) {
-    const StageTensor &tensor = problem.tensors[t];
-    const bool everywhere =
-        producer[t] >= 0 && problem.ops[producer[t]].everywhere;
-    facts.push_back({tensor.bytes, tensor.viewOf,
-                     tensor.available || everywhere,
-                     tensor.fused || everywhere || tensor.viewOf >= 0});
-  }
-  const auto lists = [&](std::vector<int> StageOp::*field) {
-    return IdLists(count(), [&](int i) -> const std::vector<int> & {
-      return problem.ops[i].*field;
-    });
-  };
-  operands = lists(&StageOp::operands);
-  results = lists(&StageOp::results);
-  keptForInputs = lists(&StageOp::kept);
-  keptForWeights = lists(&StageOp::keptForWeights);
-  for (int i = 0; i < count(); ++i) {
-    const StageOp &op = problem.ops[i];
-    recompute.push_back(op.recompute);
-    workspaces.push_back(op.workspace);
-    if (!op.pending.empty())
-      withPending.push_back(i);
-    if (!op.gathersForward.empty() || !op.gathersBackward.empty() ||
-        !op.scatters.empty())
-      withMessages.push_back(i);
-  }
+  if (model.hasWaits())
+    slices = model.findSlices();
+  rank = RecomputeRanks(problem, model.producer).rankRecomputation(ranks);
 }
 
 void StageModel::priceCuts() {
   crossing.assign(count() + 2, 0);
   crossingBack = crossing;
-  crossers.resize(count() + 1);
   for (size_t t = 0; t < problem.tensors.size(); ++t) {
     const StageTensor &tensor = problem.tensors[t];
-    if (producer[t] < 0 || lastUse[t] <= producer[t] || tensor.available ||
-        problem.ops[producer[t]].everywhere)
+    if (!crosses(t))
       continue;
-    for (int at = producer[t] + 1; at <= lastUse[t]; ++at)
-      crossers[at].push_back(int(t));
     crossing[producer[t] + 1] += tensor.bytes;
     crossing[lastUse[t] + 1] -= tensor.bytes;
     crossingBack[producer[t] + 1] += tensor.gradientBytes;
@@ -179,7 +327,7 @@ void StageModel::findShards() {
 double StageModel::parameterBytes(int begin, int end) const {
   double bytes = 0;
   for (int i = begin; i < end; ++i)
-    for (auto [p, previous] : parametersOf[i])
+    for (auto [p, previous] : pricing().parametersOf[i])
       if (previous < begin)
         bytes += problem.parameters[p].bytes +
                  problem.parameters[p].copiesOn(begin, end);
@@ -189,7 +337,7 @@ double StageModel::parameterBytes(int begin, int end) const {
 double StageModel::castSeconds(int begin, int end) const {
   double seconds = 0;
   for (int i = begin; i < end; ++i)
-    for (auto [p, previous] : parametersOf[i])
+    for (auto [p, previous] : pricing().parametersOf[i])
       if (previous < begin)
         for (const StageParameter::Copy &copy : problem.parameters[p].copies)
           seconds += copy.isOn(begin, end) ? copy.castSeconds : 0;
@@ -201,9 +349,13 @@ double StageModel::castSeconds(int begin, int end) const {
 StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
                                     StageCost *cost) const {
   Need out;
-  int mark = ++now;
+  const Pricing &of = pricing();
+  const std::vector<Pricing::TensorFacts> &facts = of.facts;
+  std::vector<int> &stamp = of.stamp;
+  std::vector<char> &need = of.need;
+  int mark = ++of.now;
   auto want = [&](int t, char reader) {
-    t = keptOf(t, begin);
+    t = of.keptOf(t, begin);
     if (facts[t].given)
       return;
     if (stamp[t] == mark) {
@@ -216,24 +368,24 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
       out.kept.push_back(t); // received, or given
   };
   for (int i = begin; i < end; ++i) {
-    for (int t : keptForInputs[i])
+    for (int t : of.keptForInputs[i])
       want(t, 2);
-    for (int t : keptForWeights[i])
+    for (int t : of.keptForWeights[i])
       want(t, 3);
-    out.workspace = std::max(out.workspace, workspaces[i]);
+    out.workspace = std::max(out.workspace, of.workspaces[i]);
   }
   for (int i = end; i-- > begin;) {
-    bool needed = false, again = marked(i, marks);
-    for (int t : results[i])
+    bool needed = false, again = of.marked(i, marks);
+    for (int t : of.results[i])
       if (stamp[t] == mark) {
         needed = true;
         (again ? out.again : out.kept).push_back(t);
       }
     if (!needed || !again)
       continue;
-    out.seconds += recompute[i];
+    out.seconds += of.recompute[i];
     out.ops.push_back(i);
-    for (int t : operands[i])
+    for (int t : of.operands[i])
       want(t, 1);
   }
   if (!cost)
@@ -258,19 +410,19 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
       cost->held.at(LiveKind::F, false, true) += facts[t].bytes;
   }
   // What only comes or goes; what passes by is not here.
-  for (int t : crossers[begin])
+  for (int t : of.crossers[begin])
     if (stamp[t] != mark && nextUse(t, begin) < end)
       keep(t, LiveKind::F);
-  for (int t : crossers[end])
+  for (int t : of.crossers[end])
     if (stamp[t] != mark && producer[t] >= begin)
       keep(t, LiveKind::F);
   // Gradients go back from each stage that uses a value to the one before that
   // does, summed up. Those that W reads wait for it.
   std::map<int, double> gradients; // by the op that they come from
-  for (int t : crossers[end])
+  for (int t : of.crossers[end])
     if (producer[t] >= begin || nextUse(t, begin) < end)
       gradients[nextUse(t, end)] += problem.tensors[t].gradientBytes;
-  for (int i : between(withPending, begin, end))
+  for (int i : between(of.withPending, begin, end))
     for (auto [bytes, from] : problem.ops[i].pending) {
       if (from < end) {
         cost->held.at(LiveKind::BW) += bytes;
@@ -282,7 +434,7 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   for (auto [from, bytes] : gradients)
     if (bytes > 0)
       cost->arriving.push_back({from, LiveKind::B, bytes});
-  for (int t : crossers[begin])
+  for (int t : of.crossers[begin])
     if (nextUse(t, begin) < end)
       cost->held.at(LiveKind::B, false, true) +=
           problem.tensors[t].gradientBytes;
@@ -294,7 +446,7 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
 }
 
 int StageModel::nextUse(int tensor, int from) const {
-  const std::vector<int> &of = users[tensor];
+  const std::vector<int> &of = pricing().users[tensor];
   auto it = std::lower_bound(of.begin(), of.end(), from);
   return it == of.end() ? count() : *it;
 }
@@ -303,20 +455,21 @@ int StageModel::nextUse(int tensor, int from) const {
 // or R (`again`). After needOf of the same stage.
 double StageModel::forwardWorkspace(int begin, int end, bool again,
                                     Marks marks) const {
+  const Pricing &of = pricing();
   double live = 0, most = 0;
   std::vector<double> ends(size_t(end - begin) + 1, 0);
   for (int i = begin; i < end; ++i) {
-    bool repeated = marked(i, marks);
-    for (int t : results[i]) {
-      bool wanted = stamp[t] == now;
+    bool repeated = of.marked(i, marks);
+    for (int t : of.results[i]) {
+      bool wanted = of.stamp[t] == of.now;
       // F leaves what is kept or sent, R what B or W reads.
-      bool made = again ? repeated && wanted && need[t] == 1
+      bool made = again ? repeated && wanted && of.need[t] == 1
                         : lastUse[t] < end && (repeated || !wanted);
-      if (!made || facts[t].noSpace)
+      if (!made || of.facts[t].noSpace)
         continue;
-      live += facts[t].bytes;
+      live += of.facts[t].bytes;
       int last = std::clamp(lastUse[t], i, end - 1);
-      ends[last - begin] += facts[t].bytes;
+      ends[last - begin] += of.facts[t].bytes;
     }
     most = std::max(most, live);
     live -= ends[i - begin];
@@ -325,6 +478,7 @@ double StageModel::forwardWorkspace(int begin, int end, bool again,
 }
 
 StageModel::Kept StageModel::sumOf(const Need &need) const {
+  const std::vector<Pricing::TensorFacts> &facts = pricing().facts;
   Kept out;
   for (int t : need.kept)
     out.keptBytes += facts[t].bytes;
@@ -481,7 +635,7 @@ const StageCost &StageModel::parametersOn(int begin, int end) const {
   out.clear = clear[end] - clear[begin];
   out.gathered = gatheredOnce(begin, end);
   for (int i = begin; i < end; ++i)
-    for (auto [p, previous] : parametersOf[i])
+    for (auto [p, previous] : pricing().parametersOf[i])
       if (previous < begin) {
         const StageParameter &parameter = problem.parameters[p];
         out.parameterBytes += parameter.bytes + parameter.copiesOn(begin, end);
@@ -556,176 +710,27 @@ StageModel::topTensors(int begin, int end, Marks marks, int inFlight,
                        size_t n) const {
   std::vector<std::pair<std::string, double>> all;
   for (int i = begin; i < end; ++i)
-    for (auto [p, previous] : parametersOf[i])
+    for (auto [p, previous] : pricing().parametersOf[i])
       if (previous < begin) {
         const StageParameter &parameter = problem.parameters[p];
-        all.push_back({"parameter '" + parameter.name + "' with its state",
-                       parameter.bytes + parameter.copiesOn(begin, end) +
-                           parameter.gradientsOn(begin, end) +
-                           parameter.stateBytes});
+        all.push_back(
+            {"parameter '" + parameter.name.str() + "' with its state",
+             parameter.bytes + parameter.copiesOn(begin, end) +
+                 parameter.gradientsOn(begin, end) + parameter.stateBytes});
       }
   Need need = needOf(begin, end, marks, nullptr);
   for (int t : need.kept)
-    all.push_back({"activation '" + problem.tensors[t].name + "' x " +
+    all.push_back({"activation '" + problem.tensors[t].name.str() + "' x " +
                        std::to_string(inFlight),
                    problem.tensors[t].bytes * inFlight});
   for (int t : need.again)
-    all.push_back({"recomputed '" + problem.tensors[t].name + "'",
+    all.push_back({"recomputed '" + problem.tensors[t].name.str() + "'",
                    problem.tensors[t].bytes});
   std::stable_sort(all.begin(), all.end(), [](const auto &a, const auto &b) {
     return a.second > b.second;
   });
   all.resize(std::min(all.size(), n));
   return all;
-}
-
-namespace {
-
-// Orders ops by what recomputing them costs per byte that is then not kept.
-class RecomputeRanks {
-public:
-  RecomputeRanks(const StageProblem &problem, const std::vector<int> &producer)
-      : problem(problem), producer(producer) {}
-
-  // Rank per op; ops outside of every step get the last one.
-  // `recomputeRanks`: one more than the last.
-  std::vector<int> rankRecomputation(int &recomputeRanks) {
-    size_t n = problem.ops.size();
-    recomputeRank.assign(n, -1);
-    kept.assign(problem.tensors.size(), 0);
-    for (const StageOp &op : problem.ops)
-      for (const std::vector<int> *of : {&op.kept, &op.keptForWeights})
-        for (int t : *of)
-          if (t = keptOf(t); mayKeep(t))
-            kept[t] = 1;
-    using Entry = std::pair<double, int>; // seconds per byte, tensor
-    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
-    for (size_t t = 0; t < kept.size(); ++t)
-      if (kept[t])
-        if (Step step = best(int(t)); step.gain > 0)
-          open.push({step.ratio(), int(t)});
-    recomputeRanks = 0;
-    while (!open.empty()) {
-      auto [ratio, t] = open.top();
-      open.pop();
-      if (!kept[t])
-        continue;
-      Step step = best(t);
-      if (step.gain <= 0)
-        continue;
-      if (step.ratio() > ratio * (1 + 1e-9) && !open.empty() &&
-          step.ratio() > open.top().first * (1 + 1e-9)) {
-        open.push({step.ratio(), t});
-        continue;
-      }
-      take(step, recomputeRanks++, [&](int added) {
-        if (Step other = best(added); other.gain > 0)
-          open.push({other.ratio(), added});
-      });
-    }
-    for (size_t i = 0; i < n; ++i)
-      if (recomputeRank[i] < 0 && canRepeat(int(i)))
-        recomputeRank[i] = recomputeRanks;
-    ++recomputeRanks;
-    for (int &r : recomputeRank)
-      if (r < 0)
-        r = std::numeric_limits<int>::max();
-    return recomputeRank;
-  }
-
-private:
-  struct Step {
-    std::vector<int> ops;
-    double seconds = 0, gain = 0;
-    int missing = 0; // operands that have to be kept, or made again
-    double ratio() const { return seconds / gain; }
-  };
-
-  bool canRepeat(int op) const {
-    return !problem.ops[op].checkpoint && !problem.ops[op].everywhere;
-  }
-  int keptOf(int t) const {
-    while (problem.tensors[t].viewOf >= 0)
-      t = problem.tensors[t].viewOf;
-    return t;
-  }
-  bool mayKeep(int t) const {
-    return !problem.tensors[t].available &&
-           !(producer[t] >= 0 && problem.ops[producer[t]].everywhere);
-  }
-  bool there(int t) const {
-    return !mayKeep(t) || kept[t] ||
-           (producer[t] >= 0 && recomputeRank[producer[t]] >= 0);
-  }
-
-  // Recomputing the producer of `t`; what it needs is kept instead, or made
-  // again as well: whichever is cheaper.
-  Step best(int t) const {
-    Step near = step(t, 0);
-    if (near.missing == 0)
-      return near;
-    Step far = step(t, 8);
-    if (near.gain <= 0 || far.gain <= 0)
-      return near.gain <= 0 ? far : near;
-    return far.ratio() < near.ratio() ? far : near;
-  }
-
-  Step step(int t, int depth) const {
-    Step out;
-    if (producer[t] >= 0 && canRepeat(producer[t]))
-      add(producer[t], depth, out);
-    return out;
-  }
-  void add(int op, int depth, Step &out) const {
-    if (std::find(out.ops.begin(), out.ops.end(), op) != out.ops.end())
-      return;
-    out.ops.push_back(op);
-    out.seconds += problem.ops[op].recompute;
-    for (int t : problem.ops[op].results)
-      if (kept[t])
-        out.gain += problem.tensors[t].bytes;
-    for (int t : problem.ops[op].operands) {
-      t = keptOf(t);
-      if (there(t))
-        continue;
-      int from = producer[t];
-      if (from >= 0 &&
-          std::find(out.ops.begin(), out.ops.end(), from) != out.ops.end())
-        continue;
-      ++out.missing;
-      if (depth > 0 && from >= 0 && canRepeat(from))
-        add(from, depth - 1, out);
-      else
-        out.gain -= problem.tensors[t].bytes;
-    }
-  }
-
-  void take(const Step &step, int number,
-            const std::function<void(int)> &added) {
-    for (int op : step.ops) {
-      recomputeRank[op] = number;
-      for (int t : problem.ops[op].results)
-        kept[t] = 0;
-    }
-    for (int op : step.ops)
-      for (int t : problem.ops[op].operands)
-        if (t = keptOf(t); !there(t)) {
-          kept[t] = 1;
-          added(t);
-        }
-  }
-
-  const StageProblem &problem;
-  const std::vector<int> &producer;
-  std::vector<int> recomputeRank;
-  std::vector<char> kept;
-};
-
-} // namespace
-
-void StageModel::rankRecomputation() {
-  recomputeRank =
-      RecomputeRanks(problem, producer).rankRecomputation(recomputeRanks);
 }
 
 } // namespace merak::planning

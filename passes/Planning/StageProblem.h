@@ -16,6 +16,7 @@
 #include "passes/Planning/LastBackward.h"
 #include "passes/Planning/LiveKinds.h"
 #include "passes/Planning/ParameterLinks.h"
+#include "passes/Planning/SharedName.h"
 #include "passes/Planning/SubmicrobatchTimes.h"
 
 #include <algorithm>
@@ -41,8 +42,8 @@ inline int partAt(const std::vector<int> &begin, int op) {
 }
 
 struct StageOp {
-  std::string name;
-  std::string key; // as a strategy names it (forwardNames)
+  SharedName name;
+  SharedName key; // as a strategy names it (forwardNames)
   // Seconds of one microbatch, with the collectives that it waits for:
   // forward, gradients of its operands, gradients of its parameters.
   double forward = 0, backward = 0, weight = 0;
@@ -68,7 +69,7 @@ struct StageOp {
 };
 
 struct StageTensor {
-  std::string name;
+  SharedName name;
   double bytes = 0;         // of one microbatch on one device
   double gradientBytes = 0; // sent back where it crosses a cut; 0: none
   bool available = false;   // inputs, parameters, constants: on every stage
@@ -80,7 +81,7 @@ struct StageTensor {
 };
 
 struct StageParameter {
-  std::string name;
+  SharedName name;
   std::vector<int> users;                   // ops, ascending
   double bytes = 0;                         // on one device
   double gradientBytes = 0, stateBytes = 0; // 0: not trained
@@ -353,12 +354,9 @@ public:
   // The ranking: ops in the order in which they are worth recomputing, by
   // seconds per byte freed; level(i) is the rank of op i, levels() of
   // none.
-  int levels() const { return recomputeRanks; }
-  int level(int op) const { return recomputeRank[op]; }
-  bool marked(int op, Marks marks) const {
-    return recomputeRank[op] < recomputeRanks &&
-           (recomputeRank[op] < marks.level || op < marks.until);
-  }
+  int levels() const { return pricing().ranks; }
+  int level(int op) const { return pricing().rank[op]; }
+  bool marked(int op, Marks marks) const { return pricing().marked(op, marks); }
   // Cuts that few bytes cross, first 0, last count(); blocks lie between them.
   const std::vector<int> &blockBounds() const { return blockBegin; }
   // The cuts that a search for so many stages tries: all, or for large models
@@ -389,12 +387,6 @@ private:
     double seconds = 0, workspace = 0;
   };
   Need needOf(int begin, int end, Marks marks, StageCost *cost) const;
-  // What a stage that begins there has of a tensor that an action left.
-  int keptOf(int tensor, int begin) const {
-    while (facts[tensor].viewOf >= 0 && producer[tensor] >= begin)
-      tensor = facts[tensor].viewOf;
-    return tensor;
-  }
   int nextUse(int tensor, int from) const; // op, count() if there is none
   double forwardWorkspace(int begin, int end, bool again, Marks marks) const;
   Kept sumOf(const Need &need) const;
@@ -429,7 +421,13 @@ private:
   LastTasks lastTasks(int begin, int end, double weight) const;
   double secondsOfLast(int begin, int end) const;
   void fillWaits(int begin, int end, const Need &need, StageCost &out) const;
-  void findSlices();
+  // Tasks of W that end in one gradient and that nothing else needs.
+  struct Slice {
+    int first = 0, last = 0; // ops
+    double seconds = 0;      // of both submicrobatches
+    std::vector<int> values, backward;
+  };
+  std::vector<Slice> findSlices() const;
   LateWork lateWork(const Need &need, const std::vector<int> &at) const;
   std::vector<EarlySlice>
   earlySlices(int begin, int end, const std::vector<int> &at,
@@ -437,51 +435,69 @@ private:
   std::vector<PlacedMessage>
   placed(int begin, int end, bool backwards,
          std::vector<double> StageOp::*messages) const;
-  void findFacts();
+  // What crosses a cut: from the op behind its maker up to its last reader.
+  bool crosses(size_t tensor) const {
+    return producer[tensor] >= 0 && lastUse[tensor] > producer[tensor] &&
+           !problem.tensors[tensor].available &&
+           !problem.ops[producer[tensor]].everywhere;
+  }
   void priceCuts();
   void findLegal();
   void findShards();
-  void rankRecomputation();
 
   std::vector<int> producer, lastUse;
-  std::vector<std::vector<int>> users; // ops, by tensor
-  // Of tensors and ops what each price of a stage asks for, close together.
-  struct TensorFacts {
-    double bytes = 0;
-    int viewOf = -1;
-    bool given = false;   // available, or made wherever it is needed
-    bool noSpace = false; // it takes none while an action makes it
-  };
-  std::vector<TensorFacts> facts;
-  IdLists operands, results, keptForInputs, keptForWeights;
-  std::vector<double> recompute, workspaces; // by op
-  // Ops that have any, in order: pending gradients, messages of F, B or W.
-  std::vector<int> withPending, withMessages;
+  std::vector<int> withMessages; // ops in order, of F, B or W
   std::vector<double> crossing, crossingBack;
-  std::vector<std::vector<int>> crossers; // tensors, by cut
   std::vector<char> legal; // by position: no op is taken apart there
   std::vector<double> prefix, forward, backward, weight, communication;
   std::vector<double> update, clear, prologue;
   ActionTimes allTimes;
   std::vector<std::shared_ptr<const SubmicrobatchTimes>>
       submicrobatches; // of F, B and W; empty: no overlap
-  // Tasks of W that end in one gradient and that nothing else needs.
-  struct Slice {
-    int first = 0, last = 0; // ops
-    double seconds = 0;      // of both submicrobatches
-    std::vector<int> values, backward;
+  // What prices of stages ask of tensors and ops, close together. A model that
+  // is only asked for a bound (LeastSeconds.h) does without.
+  struct Pricing {
+    explicit Pricing(const StageModel &model);
+    struct TensorFacts {
+      double bytes = 0;
+      int viewOf = -1;
+      int producer = -1;
+      bool given = false;   // available, or made wherever it is needed
+      bool noSpace = false; // it takes none while an action makes it
+    };
+    std::vector<TensorFacts> facts;
+    std::vector<std::vector<int>> users;    // ops, by tensor
+    std::vector<std::vector<int>> crossers; // tensors, by cut
+    IdLists operands, results, keptForInputs, keptForWeights;
+    std::vector<double> recompute, workspaces; // by op
+    std::vector<int> withPending; // ops in order, of pending gradients
+    std::vector<int> rank;        // by op, of its recomputation
+    int ranks = 0;                // one more than the last
+    std::vector<Slice> slices;
+    // Parameters by first user of a range: (parameter, previous user).
+    std::vector<std::vector<std::pair<int, int>>> parametersOf;
+    mutable std::vector<int> stamp; // of the latest range that needs a tensor
+    mutable std::vector<char> need; // last reader of those: 1 R, 2 B, 3 W
+    mutable int now = 0;
+    bool marked(int op, Marks marks) const {
+      return rank[op] < ranks && (rank[op] < marks.level || op < marks.until);
+    }
+    // What a stage that begins there has of a tensor that an action left.
+    int keptOf(int tensor, int begin) const {
+      while (facts[tensor].viewOf >= 0 && facts[tensor].producer >= begin)
+        tensor = facts[tensor].viewOf;
+      return tensor;
+    }
   };
-  std::vector<Slice> slices;
-  // Parameters by first user of a range: (parameter, previous user).
-  std::vector<std::vector<std::pair<int, int>>> parametersOf;
-  std::vector<int> recomputeRank;
-  int recomputeRanks = 0;
+  const Pricing &pricing() const {
+    if (!madePricing)
+      madePricing = std::make_unique<const Pricing>(*this);
+    return *madePricing;
+  }
+  mutable std::unique_ptr<const Pricing> madePricing;
   // Up to this many ops every position is tried as a cut.
   static constexpr int kAllPositions = 256;
   std::vector<int> blockBegin, legalCuts;
-  mutable std::vector<int> stamp; // of the latest range that needs a tensor
-  mutable std::vector<char> need; // last reader of those: 1 R, 2 B, 3 W
-  mutable int now = 0;
   struct Key {
     int begin, end, level, until;
     bool operator==(const Key &) const = default;

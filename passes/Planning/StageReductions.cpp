@@ -134,7 +134,7 @@ double StageModel::exposedReduction(int begin, int end,
   };
   std::vector<Gradient> gradients;
   for (int i = end; i-- > begin;)
-    for (auto [p, previous] : parametersOf[i]) {
+    for (auto [p, previous] : pricing().parametersOf[i]) {
       const StageParameter &parameter = problem.parameters[p];
       const bool scattered = parameter.scatterMessage > 0;
       const bool tensor =
@@ -242,7 +242,7 @@ void StageModel::addMessages(int begin, int end, StageCost &out) const {
 double StageModel::gatheredOnce(int begin, int end) const {
   std::vector<PlacedMessage> gathers;
   for (int i = begin; i < end; ++i)
-    for (auto [p, previous] : parametersOf[i])
+    for (auto [p, previous] : pricing().parametersOf[i])
       if (previous < begin)
         for (const StageParameter::Copy &copy : problem.parameters[p].copies)
           if (copy.message > 0 && copy.isOn(begin, end))

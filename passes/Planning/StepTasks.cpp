@@ -182,7 +182,7 @@ Result<StepTasks> StageProblemBuilder::steps(const std::vector<int> &begin) {
   makeParameters();
   std::map<std::string, int> parameters; // by name
   for (size_t p = 0; p < out.parameters.size(); ++p)
-    parameters[out.parameters[p].name] = int(p);
+    parameters[out.parameters[p].name.str()] = int(p);
   const std::vector<char> everywhere = everywhereOps(graph, outcome);
   StepTasks step;
   for (ListOf list : {ListOf::F, ListOf::B, ListOf::W, ListOf::U})

@@ -81,8 +81,8 @@ consideredStages(const planning::StageModel &model,
     report::StageDecision &out = result.emplace_back();
     out.ops = to - from;
     if (to > from) {
-      out.first = ops[from].name;
-      out.last = ops[to - 1].name;
+      out.first = ops[from].name.str();
+      out.last = ops[to - 1].name.str();
     }
     out.forwardSeconds = cost.times.F;
     out.backwardSeconds = cost.times.B + cost.times.W;

@@ -36,15 +36,15 @@ void expectSame(const StageProblem &a, const StageProblem &b,
                 const std::string &what) {
   ASSERT_EQ(a.ops.size(), b.ops.size()) << what;
   for (size_t i = 0; i < a.ops.size(); ++i)
-    ASSERT_TRUE(a.ops[i] == b.ops[i]) << what << ": " << a.ops[i].name;
+    ASSERT_TRUE(a.ops[i] == b.ops[i]) << what << ": " << a.ops[i].name.str();
   ASSERT_EQ(a.tensors.size(), b.tensors.size()) << what;
   for (size_t i = 0; i < a.tensors.size(); ++i)
     ASSERT_TRUE(a.tensors[i] == b.tensors[i])
-        << what << ": " << a.tensors[i].name;
+        << what << ": " << a.tensors[i].name.str();
   ASSERT_EQ(a.parameters.size(), b.parameters.size()) << what;
   for (size_t i = 0; i < a.parameters.size(); ++i)
     ASSERT_TRUE(a.parameters[i] == b.parameters[i])
-        << what << ": " << a.parameters[i].name;
+        << what << ": " << a.parameters[i].name.str();
   ASSERT_EQ(a.weightSums, b.weightSums) << what;
   for (size_t action = 0; action < 3; ++action) {
     ASSERT_EQ(a.submicrobatches[action].size(),
