@@ -8,12 +8,12 @@
 #include "passes/Planning/JoinPipelines.h"
 #include "passes/Planning/ParetoPlans.h"
 #include "passes/Planning/PartsSearch.h"
-#include "passes/Planning/PlanSketch.h"
 #include "passes/Planning/StageMeshes.h"
 #include "passes/Planning/StageNames.h"
 #include "passes/Planning/Submicrobatches.h"
 #include "passes/Planning/TablePrices.h"
 #include "passes/Staging/DecisionReport.h"
+#include "passes/Staging/OwnMeshes.h"
 #include "passes/Staging/PlainPlans.h"
 #include "passes/Staging/Remarks.h"
 
@@ -60,16 +60,9 @@ private:
   LogicalResult searchAll();
   LogicalResult searchUniform();
   void takePlain();
-  void searchStages();
-  std::vector<planning::PlanCandidate>
-  bestOf(planning::PlanSearch &of, const planning::SearchInput &with,
-         const std::vector<planning::PlanCandidate> &all) const;
-  std::optional<planning::SharesQuestion> askForShares();
-  double fastestFound() const;
-  void searchShares();
-  void searchStagesAndShares();
-  void takeShared(std::vector<planning::SharedPlan> shares);
-  void takeHealthyCuts(planning::SharesQuestion &question);
+  OwnMeshes ownMeshes() {
+    return {options, input, *search, found, report, times};
+  }
   void standOn(const planning::Strategy &pipeline,
                planning::SearchInput &of) const;
   LogicalResult takeStages();
@@ -169,8 +162,8 @@ LogicalResult Planner::check() {
                              current->graph.batched, current->graph.repeated));
 }
 
-// How many of the plans found are kept: to be reported, to be taken.
-constexpr size_t kReported = 4, kFinalists = 4;
+// How many of the plans found are reported.
+constexpr size_t kReported = 4;
 
 // Stages on meshes of their own: what is decided for all of them has one mesh,
 // whose degrees theirs divide.
@@ -181,13 +174,6 @@ void Planner::standOn(const planning::Strategy &pipeline,
   of.pinned = pipeline;
   of.pinned.tpOverlap = "0";
 }
-
-// Plans of stages on meshes of their own that are kept of a search, and of
-// shares; searches between memory and time, and what their limits are to the
-// memory of the best plan of one mesh before.
-constexpr size_t kParts = 3, kShares = 3;
-constexpr int kPartLimits = 5;
-constexpr double kPartsShrink = 0.75;
 
 // With parameters kept in the type of their uses; without, if no such plan
 // fits. Between memory and time lie plans of both.
@@ -249,7 +235,7 @@ LogicalResult Planner::exploreBoth() {
     found = std::move(half.found);
     drawCurve(found.finalists);
     if (options.parts)
-      searchStages();
+      ownMeshes().searchStages();
     if (&half == &halves.front()) {
       takePlain(); // those of the first half stand for both
       all = std::move(found);
@@ -295,7 +281,7 @@ LogicalResult Planner::searchAll() {
   if (!options.parts) {
     if (failed(searchMesh()))
       return failure();
-    searchShares();
+    ownMeshes().searchShares();
     return success();
   }
   LogicalResult uniform = failure();
@@ -311,149 +297,14 @@ LogicalResult Planner::searchAll() {
   }
   planning::Stopwatch watch(times.parts);
   if (succeeded(uniform)) {
-    searchStagesAndShares();
+    ownMeshes().searchBoth();
     return success();
   }
-  searchStages();
+  ownMeshes().searchStages();
   if (found.parts.empty())
     for (Diagnostic &reason : reasons)
       module.getContext()->getDiagEngine().emit(std::move(reason));
   return success(!found.parts.empty());
-}
-
-// Beside each other. Each has prices of its own, so that neither depends on
-// what the other did first, nor on whether there are two threads.
-void Planner::searchStagesAndShares() {
-  std::optional<planning::SharesQuestion> question;
-  if (options.shares)
-    question = askForShares();
-  planning::SearchInput machine = input;
-  machine.cluster = options.cluster;
-  planning::StageMeshes meshes(input, options.cluster);
-  std::optional<planning::DraftedShares> drafted;
-  std::thread beside;
-  if (question)
-    beside = std::thread([&] { drafted.emplace(machine, meshes, *question); });
-  searchStages();
-  if (beside.joinable())
-    beside.join();
-  if (found.parts.empty())
-    report += "stages with meshes of their own: none promises less\n";
-  if (drafted)
-    takeShared(drafted->plans(fastestFound(), kShares));
-}
-
-// Those that promise less than the best of one mesh. Of plans that lie between
-// memory and time, under smaller limits too: what fits one of these need not be
-// among the fastest without it.
-void Planner::searchStages() {
-  planning::SearchInput machine = input;
-  machine.cluster = options.cluster;
-  for (int limits = options.explores > 0 ? kPartLimits : 1; limits > 0;
-       --limits) {
-    const planning::PlanCandidate *best = nullptr; // of one mesh
-    for (const planning::PlanCandidate &finalist : found.finalists)
-      if ((machine.memoryBytes <= 0 ||
-           finalist.plan.cost.fullest() <= machine.memoryBytes) &&
-          (!best || finalist.plan.cost.seconds < best->plan.cost.seconds))
-        best = &finalist;
-    const std::vector<planning::PlanCandidate> parts =
-        planning::searchParts(machine, search->stageMeshes(),
-                              best ? best->plan.cost.seconds : 0, kParts);
-    for (const planning::PlanCandidate &candidate : parts)
-      if (llvm::none_of(found.parts, [&](const planning::PlanCandidate &other) {
-            return planning::costOf(other) == planning::costOf(candidate);
-          }))
-        found.parts.push_back(candidate);
-    if (!best && parts.empty())
-      break;
-    machine.memoryBytes =
-        kPartsShrink * (best ? *best : parts.front()).plan.cost.fullest();
-    search->limitMemory(machine.memoryBytes);
-  }
-  search->limitMemory(input.memoryBytes);
-}
-
-// Where the stages of the only mesh begin if no device is slow, which a run may
-// have by now.
-void Planner::takeHealthyCuts(planning::SharesQuestion &question) {
-  planning::SearchInput healthy = input;
-  healthy.cluster.rateOf.clear();
-  healthy.machine.rateOf.clear();
-  planning::PlanSearch of(healthy);
-  const std::vector<planning::PlanCandidate> all =
-      of.search(planning::ownPolicy(healthy.pinned));
-  times.add(of.times);
-  if (!all.empty() && all.front().fits()) {
-    const planning::PlanCandidate best = bestOf(of, healthy, all).front();
-    if (best.degrees.dp == question.degrees.front().dp)
-      question.begin = best.plan.begin;
-  }
-  question.onlyThese = healthy.pinned.stageBegins.has_value();
-}
-
-// Seconds of the best that was found so far, 0: nothing was.
-double Planner::fastestFound() const {
-  double least = 0;
-  for (const auto *plans : {&found.finalists, &found.parts})
-    for (const planning::PlanCandidate &plan : *plans)
-      if (least == 0 || plan.plan.cost.seconds < least)
-        least = plan.plan.cost.seconds;
-  return least;
-}
-
-// The replicas of one mesh with shares of their own, and pipelines on devices
-// that are alike, where devices are slow or of several kinds; nothing: there
-// are none.
-std::optional<planning::SharesQuestion> Planner::askForShares() {
-  planning::SharesQuestion question;
-  Result<std::vector<planning::Degrees>> all = search->degrees();
-  const int64_t most = planning::hasSeveralKinds(options.cluster)
-                           ? options.cluster.count // some are joined
-                           : planning::kMostPipelines;
-  for (planning::Degrees d : all.ok() ? *all : decltype(question.degrees)()) {
-    d.microbatches = 1;
-    if (d.dp > 1 && d.dp <= most && !llvm::is_contained(question.degrees, d))
-      question.degrees.push_back(d);
-  }
-  question.classes = options.parts;
-  if (question.degrees.empty() && !question.classes)
-    return {};
-  const auto isGiven = [&](const char *axis) {
-    return input.pinned.mesh.contains(axis);
-  };
-  if (isGiven(kPipelineAxis) && question.degrees.size() == 1)
-    takeHealthyCuts(question);
-  question.leavesOut = !isGiven(kDataAxis);
-  question.limit = fastestFound();
-  return question;
-}
-
-void Planner::searchShares() {
-  if (!options.shares)
-    return;
-  planning::Stopwatch watch(times.parts);
-  const std::optional<planning::SharesQuestion> question = askForShares();
-  if (!question)
-    return;
-  planning::SearchInput machine = input;
-  machine.cluster = options.cluster;
-  takeShared(planning::searchShares(machine, search->stageMeshes(), *question,
-                                    kShares));
-}
-
-void Planner::takeShared(std::vector<planning::SharedPlan> shares) {
-  found.shares = std::move(shares);
-  if (found.shares.empty())
-    report += "pipelines with shares of the microbatches: none promises less\n";
-  for (const planning::SharedPlan &plan : found.shares)
-    report += fmt::format(
-        "pipelines with shares of the microbatches: {}{}, {:.4g} ms expected\n",
-        plan.str(),
-        plan.haveOneMesh() ? fmt::format(", pp={} tp={}", plan.plan.degrees.pp,
-                                         plan.plan.degrees.tp)
-                           : "",
-        1e3 * plan.plan.plan.cost.seconds);
 }
 
 // Shares were chosen: they are planned as if their file had been given.
@@ -504,22 +355,6 @@ LogicalResult Planner::takeStages() {
   return success();
 }
 
-// Those of a search between which figures of all their tasks decide.
-std::vector<planning::PlanCandidate>
-Planner::bestOf(planning::PlanSearch &of, const planning::SearchInput &with,
-                const std::vector<planning::PlanCandidate> &all) const {
-  std::vector<planning::PlanCandidate> best =
-      planning::finalists(all, kFinalists);
-  for (planning::PlanCandidate &moved :
-       planning::neighbouringCuts(of, with, best))
-    best.push_back(std::move(moved));
-  if (options.explores == 0)
-    planning::sketchPlans(of, with, best);
-  if (best.empty())
-    best = {all.front()};
-  return best;
-}
-
 // The best mesh and what follows from it; everything considered is reported.
 LogicalResult Planner::searchUniform() {
   Result<std::vector<planning::Degrees>> degrees = search->degrees();
@@ -532,7 +367,7 @@ LogicalResult Planner::searchUniform() {
   if (!all.front().fits())
     return emitAll(module,
                    planning::explainMisfit(*search, input, all.front()));
-  found.finalists = bestOf(*search, input, all);
+  found.finalists = takenOf(*search, input, all, options.explores == 0);
   if (options.explores > 0) {
     // Prices tell the best of several degrees apart less surely than one from
     // another limit: all that were planned in full are simulated.
