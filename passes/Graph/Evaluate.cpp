@@ -39,9 +39,19 @@ static void walk(ArrayRef<int64_t> shape, const std::array<Shape, N> &strides,
   for (int64_t dim : shape)
     total *= dim;
   Shape index(shape.size(), 0);
-  for (int64_t i = 0; i < total; ++i) {
-    f(i, offsets);
-    for (int64_t d = static_cast<int64_t>(shape.size()) - 1; d >= 0; --d) {
+  const int64_t last = static_cast<int64_t>(shape.size()) - 1;
+  const int64_t row = last < 0 ? 1 : shape[last];
+  std::array<int64_t, N> steps{};
+  for (size_t k = 0; last >= 0 && k < N; ++k)
+    steps[k] = strides[k][last];
+  for (int64_t i = 0; i < total; i += row) {
+    std::array<int64_t, N> at = offsets;
+    for (int64_t j = 0; j < row; ++j) {
+      f(i + j, at);
+      for (size_t k = 0; k < N; ++k)
+        at[k] += steps[k];
+    }
+    for (int64_t d = last - 1; d >= 0; --d) {
       for (size_t k = 0; k < N; ++k)
         offsets[k] += strides[k][d];
       if (++index[d] < shape[d])
@@ -62,13 +72,47 @@ static HostTensor empty(RankedTensorType type, int64_t stored) {
   return result;
 }
 
-static void copyElement(HostTensor &to, int64_t i, const HostTensor &from,
-                        int64_t j) {
-  if (to.isFloat())
-    to.reals[i] = from.real(j);
-  else
-    to.integers[i] = from.integer(j);
-}
+namespace {
+
+// The elements of a tensor, for loops over all of them: its type is looked at
+// once.
+class Elements {
+public:
+  Elements(const HostTensor &of)
+      : reals(of.isFloat() ? of.reals.data() : nullptr),
+        integers(of.integers.data()), step(of.isSplat() ? 0 : 1) {}
+  double real(int64_t i) const {
+    return reals ? reals[step * i] : static_cast<double>(integers[step * i]);
+  }
+  int64_t integer(int64_t i) const {
+    return reals ? static_cast<int64_t>(reals[step * i]) : integers[step * i];
+  }
+
+private:
+  const double *reals; // null: they are integers
+  const int64_t *integers;
+  int64_t step;
+};
+
+// Where a loop writes elements of a tensor.
+class Written {
+public:
+  Written(HostTensor &of)
+      : isFloat(of.isFloat()), reals(of.reals.data()),
+        integers(of.integers.data()) {}
+  void copy(int64_t i, const Elements &from, int64_t j) const {
+    if (isFloat)
+      reals[i] = from.real(j);
+    else
+      integers[i] = from.integer(j);
+  }
+
+  const bool isFloat;
+  double *const reals;
+  int64_t *const integers;
+};
+
+} // namespace
 
 // `from` seen through offset and strides, one stride per result dimension.
 static HostTensor view(const HostTensor &from, RankedTensorType type,
@@ -76,12 +120,14 @@ static HostTensor view(const HostTensor &from, RankedTensorType type,
   HostTensor result = empty(type, from.isSplat() ? 1 : type.getNumElements());
   if (type.getNumElements() == 0)
     return empty(type, 0);
+  const Written to(result);
+  const Elements all(from);
   if (from.isSplat())
-    copyElement(result, 0, from, 0);
+    to.copy(0, all, 0);
   else
     walk<1>(type.getShape(), {strides}, {offset},
             [&](int64_t i, const std::array<int64_t, 1> &at) {
-              copyElement(result, i, from, at[0]);
+              to.copy(i, all, at[0]);
             });
   return result;
 }
@@ -96,15 +142,17 @@ Maybe merak::zip(const HostTensor &a, const HostTensor &b,
   bool splat = a.isSplat() && b.isSplat() && type.getNumElements() > 0;
   HostTensor result = empty(type, splat ? 1 : type.getNumElements());
   Type element = type.getElementType();
+  const Written to(result);
+  const Elements as(a), bs(b);
   auto compute = [&](int64_t i, int64_t at, int64_t bt) {
     if (isFloat) {
-      double value = real(a.real(at), b.real(bt));
-      if (result.isFloat())
-        result.reals[i] = roundTo(element, value);
+      double value = real(as.real(at), bs.real(bt));
+      if (to.isFloat)
+        to.reals[i] = roundTo(element, value);
       else
-        result.integers[i] = static_cast<int64_t>(value);
+        to.integers[i] = static_cast<int64_t>(value);
     } else {
-      result.integers[i] = integer(a.integer(at), b.integer(bt));
+      to.integers[i] = integer(as.integer(at), bs.integer(bt));
     }
   };
   if (splat) {
@@ -244,18 +292,21 @@ static Maybe evaluateBinary(Operation *op, const HostTensor &a,
 static Maybe evaluateCast(const HostTensor &x, RankedTensorType type) {
   HostTensor result = empty(type, x.stored());
   Type element = type.getElementType();
+  const Written to(result);
+  const Elements from(x);
+  const bool isFloat = x.isFloat(), isBool = element.isInteger(1);
   for (size_t i = 0; i < x.stored(); ++i) {
-    if (result.isFloat()) {
-      result.reals[i] = roundTo(element, x.real(i));
+    if (to.isFloat) {
+      to.reals[i] = roundTo(element, from.real(i));
       continue;
     }
-    double real = x.isFloat() ? x.reals[i] : 0;
-    if (x.isFloat() && !element.isInteger(1) && !(std::fabs(real) < 9.2e18))
+    double real = isFloat ? x.reals[i] : 0;
+    if (isFloat && !isBool && !(std::fabs(real) < 9.2e18))
       return std::nullopt;
-    if (element.isInteger(1))
-      result.integers[i] = x.isFloat() ? real != 0 : x.integers[i] != 0;
+    if (isBool)
+      to.integers[i] = isFloat ? real != 0 : x.integers[i] != 0;
     else
-      result.integers[i] = x.integer(i);
+      to.integers[i] = from.integer(i);
   }
   return result;
 }
@@ -264,15 +315,17 @@ static Maybe evaluateSelect(const HostTensor &c, const HostTensor &a,
                             const HostTensor &b, RankedTensorType type) {
   HostTensor result = empty(type, type.getNumElements());
   size_t rank = type.getRank();
+  const Written to(result);
+  const Elements cs(c), as(a), bs(b);
   walk<3>(type.getShape(),
           {broadcastStrides(c.type.getShape(), rank),
            broadcastStrides(a.type.getShape(), rank),
            broadcastStrides(b.type.getShape(), rank)},
           {0, 0, 0}, [&](int64_t i, const std::array<int64_t, 3> &at) {
-            if (c.integer(at[0]))
-              copyElement(result, i, a, at[1]);
+            if (cs.integer(at[0]))
+              to.copy(i, as, at[1]);
             else
-              copyElement(result, i, b, at[2]);
+              to.copy(i, bs, at[2]);
           });
   return result;
 }
@@ -282,10 +335,12 @@ static Maybe evaluateConcat(ConcatOp op, ArrayRef<HostTensor> inputs,
   HostTensor result = empty(type, type.getNumElements());
   Shape strides = stridesOf(type.getShape());
   int64_t start = 0;
+  const Written to(result);
   for (const HostTensor &input : inputs) {
+    const Elements from(input);
     walk<1>(input.type.getShape(), {strides}, {start * strides[op.getAxis()]},
             [&](int64_t i, const std::array<int64_t, 1> &at) {
-              copyElement(result, at[0], input, i);
+              to.copy(at[0], from, i);
             });
     start += input.type.getDimSize(op.getAxis());
   }
@@ -303,6 +358,8 @@ static Maybe evaluateGather(GatherOp op, const HostTensor &table,
   for (size_t i = axis + 1; i < shape.size(); ++i)
     inner *= shape[i];
   HostTensor result = empty(type, type.getNumElements());
+  const Written to(result);
+  const Elements from(table);
   int64_t at = 0;
   const int64_t own = groups ? ids.size() / groups : 0; // ids of a group
   for (int64_t o = 0; o < outer; ++o)
@@ -312,7 +369,7 @@ static Maybe evaluateGather(GatherOp op, const HostTensor &table,
       if (id < 0 || id >= shape[axis])
         return std::nullopt;
       for (int64_t i = 0; i < inner; ++i)
-        copyElement(result, at++, table, (o * shape[axis] + id) * inner + i);
+        to.copy(at++, from, (o * shape[axis] + id) * inner + i);
     }
   return result;
 }
@@ -330,14 +387,17 @@ static Maybe evaluateReduce(const HostTensor &x, ArrayRef<int64_t> axes,
   Shape strides = stridesOf(kept);
   for (int64_t axis : axes)
     strides[axis] = 0;
+  const Written to(result);
+  const Elements from(x);
   walk<1>(x.type.getShape(), {strides}, {0},
           [&](int64_t i, const std::array<int64_t, 1> &at) {
-            if (result.isFloat()) {
-              double &sum = result.reals[at[0]];
-              sum = isMax ? std::max(sum, x.real(i)) : sum + x.real(i);
+            if (to.isFloat) {
+              double &sum = to.reals[at[0]];
+              sum = isMax ? std::max(sum, from.real(i)) : sum + from.real(i);
             } else {
-              int64_t &sum = result.integers[at[0]];
-              sum = isMax ? std::max(sum, x.integer(i)) : sum + x.integer(i);
+              int64_t &sum = to.integers[at[0]];
+              sum = isMax ? std::max(sum, from.integer(i))
+                          : sum + from.integer(i);
             }
           });
   for (double &value : result.reals)
@@ -374,11 +434,12 @@ static Maybe evaluateEinsum(EinsumOp op, const HostTensor &a,
   if (work > 1e8 || !a.isFloat())
     return std::nullopt;
   HostTensor result = empty(type, type.getNumElements());
+  const Elements left(a), right(b);
   walk<3>(sizes,
           {spread(letters.lhs, as), spread(letters.rhs, bs),
            spread(letters.out, os)},
           {0, 0, 0}, [&](int64_t, const std::array<int64_t, 3> &at) {
-            result.reals[at[2]] += a.real(at[0]) * b.real(at[1]);
+            result.reals[at[2]] += left.real(at[0]) * right.real(at[1]);
           });
   for (double &value : result.reals)
     value = roundTo(type.getElementType(), value);
@@ -422,9 +483,11 @@ static Maybe evaluateShape(Operation *op, const HostTensor &x,
       offset += pad.getLow()[i] * to[i];
       to[i] *= pad.getInterior()[i] + 1;
     }
+    const Written into(result);
+    const Elements all(x);
     walk<1>(from, {to}, {offset},
             [&](int64_t i, const std::array<int64_t, 1> &at) {
-              copyElement(result, at[0], x, i);
+              into.copy(at[0], all, i);
             });
     return result;
   }

@@ -4,6 +4,7 @@
 #include "mlir/IR/Types.h"
 
 #include <algorithm>
+#include <type_traits>
 
 using namespace mlir;
 using namespace merak;
@@ -69,29 +70,31 @@ std::optional<HostTensor> merak::toHost(DenseElementsAttr value) {
 }
 
 template <typename T, typename From>
-static DenseElementsAttr pack(RankedTensorType type,
-                              const std::vector<From> &values) {
+static DenseElementsAttr pack(RankedTensorType type, ArrayRef<From> values) {
+  if constexpr (std::is_same_v<T, From>)
+    return DenseElementsAttr::get(type, values);
   std::vector<T> packed(values.begin(), values.end());
   return DenseElementsAttr::get(type, ArrayRef<T>(packed));
 }
 
 // Equal elements are stored once, as attributes do.
-template <typename T> static std::vector<T> shrunk(const std::vector<T> &all) {
-  if (all.size() < 2 || !std::equal(all.begin() + 1, all.end(), all.begin()))
-    return all;
-  return {all.front()};
+template <typename T> static ArrayRef<T> shrunk(ArrayRef<T> all) {
+  const bool areEqual =
+      all.size() > 1 && std::equal(all.begin() + 1, all.end(), all.begin());
+  return areEqual ? all.take_front() : all;
 }
 
-DenseElementsAttr merak::toAttribute(const HostTensor &full) {
-  HostTensor tensor{full.type, shrunk(full.reals), shrunk(full.integers)};
+DenseElementsAttr merak::toAttribute(const HostTensor &tensor) {
+  const auto reals = shrunk(ArrayRef(tensor.reals));
+  const auto integers = shrunk(ArrayRef(tensor.integers));
   Type element = tensor.type.getElementType();
   if (tensor.isFloat()) {
     if (element.isF32())
-      return pack<float>(tensor.type, tensor.reals);
+      return pack<float>(tensor.type, reals);
     if (element.isF64())
-      return pack<double>(tensor.type, tensor.reals);
+      return pack<double>(tensor.type, reals);
     SmallVector<APFloat> values;
-    for (double real : tensor.reals) {
+    for (double real : reals) {
       APFloat number(real);
       bool loses;
       number.convert(cast<FloatType>(element).getFloatSemantics(),
@@ -101,17 +104,18 @@ DenseElementsAttr merak::toAttribute(const HostTensor &full) {
     return DenseElementsAttr::get(tensor.type, values);
   }
   if (element.isSignlessInteger(64))
-    return pack<int64_t>(tensor.type, tensor.integers);
+    return pack<int64_t>(tensor.type, integers);
   if (element.isSignlessInteger(32))
-    return pack<int32_t>(tensor.type, tensor.integers);
+    return pack<int32_t>(tensor.type, integers);
   if (element.isInteger(1)) {
     SmallVector<bool> values;
-    for (int64_t integer : tensor.integers)
+    values.reserve(integers.size());
+    for (int64_t integer : integers)
       values.push_back(integer != 0);
     return DenseElementsAttr::get(tensor.type, values);
   }
   SmallVector<APInt> values;
-  for (int64_t integer : tensor.integers)
+  for (int64_t integer : integers)
     values.push_back(APInt(element.getIntOrFloatBitWidth(), integer, true,
                            /*implicitTrunc=*/true));
   return DenseElementsAttr::get(tensor.type, values);

@@ -44,19 +44,24 @@ static bool isCausal(DenseElementsAttr value, bool inverted) {
   int64_t rows = shape[shape.size() - 2], columns = shape.back();
   if (rows < 2)
     return false;
-  for (int64_t i = 0; i < host->size(); ++i) {
-    int64_t row = i / columns % rows, column = i % columns;
-    bool attends = column <= row + columns - rows;
-    bool found;
-    if (host->isFloat()) {
-      if (host->real(i) != 0 && !(host->real(i) <= -1e4))
+  const bool isFloat = host->isFloat();
+  int64_t at = 0; // of a row
+  for (int64_t last = host->size(); at < last; at += columns) {
+    const int64_t row = at / columns % rows;
+    for (int64_t column = 0; column < columns; ++column) {
+      const bool attends = column <= row + columns - rows;
+      bool found;
+      if (isFloat) {
+        const double real = host->reals[size_t(at + column)];
+        if (real != 0 && !(real <= -1e4))
+          return false;
+        found = real == 0;
+      } else {
+        found = (host->integers[size_t(at + column)] != 0) != inverted;
+      }
+      if (found != attends)
         return false;
-      found = host->real(i) == 0;
-    } else {
-      found = (host->integer(i) != 0) != inverted;
     }
-    if (found != attends)
-      return false;
   }
   return true;
 }
