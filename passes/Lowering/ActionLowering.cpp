@@ -601,8 +601,9 @@ LogicalResult ActionLowering::lowerKernel(ArrayRef<Operation *> group) {
       viewArray(outputs), builder_.getI64IntegerAttr(0),
       builder_.getF64FloatAttr(flops), builder_.getF64FloatAttr(0));
   // Reads and writes each element once, so an output may be an input.
-  if (llvm::all_of(group,
-                   [](Operation *op) { return op->hasTrait<Pointwise>(); }))
+  if (llvm::all_of(group, [](Operation *op) {
+        return op->hasTrait<Pointwise>() || isa<SoftmaxCrossEntropyGradOp>(op);
+      }))
     instruction->setAttr("in_place", builder_.getUnitAttr());
   finishOutputs(operands.outputs, outputs);
   return success();
