@@ -63,7 +63,8 @@ public:
     for (auto procedure : program_.getOps<plan::ProcedureOp>())
       if (procedure.getAction() == Action::B)
         for (auto op : procedure.getOps<Instruction>())
-          for (unsigned o = 0; o < op.getOutputs().size(); ++o)
+          for (unsigned o = 0;
+               mayOverwriteKept(op) && o < op.getOutputs().size(); ++o)
             for (unsigned i : overwritable(op, o))
               if (tryMerge(procedure, op, i, o)) {
                 ++saved;
@@ -86,6 +87,9 @@ private:
       of.push_back(op);
   }
 
+  static bool mayOverwriteKept(Instruction op) {
+    return isa<plan::LibraryOp>(*op) || op->hasAttr(kOverKeptAttr);
+  }
   static Action actionOf(Instruction op) {
     return op->getParentOfType<plan::ProcedureOp>().getAction();
   }
