@@ -91,6 +91,9 @@ TEST_F(Verify, MissingAllReduceOnOneRank) {
 TEST_F(Verify, OverlappingBuffers) {
   buffer(last, "y").set_offset(buffer(last, "h").offset());
   EXPECT_EQ(verify(),
+            "program 1 · procedure 1 \"stage1.forward\" · instruction 3 einsum "
+            "\"second/MatMul\": reads buffer \"h\" and writes buffer \"y\" at "
+            "the same bytes\n"
             "program 1 · call 2 \"stage1.backward\" microbatch 0 · instruction "
             "5 einsum \"second/MatMul.weight\" reads buffer \"h\", which was "
             "overwritten by call 2 \"stage1.backward\" microbatch 0 · "
