@@ -3,6 +3,7 @@
 #include "codegen/Kernels/GpuBinary.h"
 #include "codegen/PlanWriter/Manifest.h"
 #include "codegen/PlanWriter/ProgramWriter.h"
+#include "codegen/PlanWriter/SharedOperands.h"
 #include "runtime/plan/KernelRecords.h"
 #include "runtime/plan/Partial.h"
 #include "runtime/plan/Serialized.h"
@@ -212,7 +213,8 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
   if (failed(target))
     return failure();
   FailureOr<codegen::KernelObject> kernels = compile(module, *target);
-  if (failed(kernels)) {
+  if (failed(kernels) ||
+      failed(checkSharedOperands(module, kernels->kernels))) {
     if (isBug)
       *isBug = true;
     return failure();

@@ -3,6 +3,7 @@
 #include "passes/Lowering/IdRange.h"
 #include "passes/Lowering/JoinPads.h"
 #include "passes/Lowering/KernelCalls.h"
+#include "passes/Lowering/Overwrites.h"
 #include "passes/Lowering/Pitch.h"
 #include "passes/Planning/ReplayedTables.h"
 
@@ -601,9 +602,17 @@ LogicalResult ActionLowering::lowerKernel(ArrayRef<Operation *> group) {
       viewArray(outputs), builder_.getI64IntegerAttr(0),
       builder_.getF64FloatAttr(flops), builder_.getF64FloatAttr(0));
   // Reads and writes each element once, so an output may be an input.
-  if (llvm::all_of(group,
-                   [](Operation *op) { return op->hasTrait<Pointwise>(); }))
+  auto isLossGradient = [](Operation *op) {
+    return isa<SoftmaxCrossEntropyGradOp>(op);
+  };
+  if (llvm::all_of(group, [&](Operation *op) {
+        return op->hasTrait<Pointwise>() || isLossGradient(op);
+      })) {
     instruction->setAttr("in_place", builder_.getUnitAttr());
+    // What planning counts on, which knows no other kernels of this kind.
+    if (group.size() == 1 && isLossGradient(group.front()))
+      instruction->setAttr(kOverKeptAttr, builder_.getUnitAttr());
+  }
   finishOutputs(operands.outputs, outputs);
   return success();
 }

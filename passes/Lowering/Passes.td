@@ -61,9 +61,13 @@ def LowerBatchStatistics : Pass<"merak-lower-batch-statistics", "::mlir::ModuleO
 def UpdateInPlace : Pass<"merak-update-in-place", "::mlir::ModuleOp"> {
   let summary = "let an instruction write over an operand that nobody reads afterwards";
   let description = [{
-    For collectives and element-wise kernels: an output that covers its buffer
-    takes over the buffer of an input with the same view. The accumulators of
-    gradients become the reduced gradients this way.
+    For collectives, element-wise kernels and the library kernels of
+    runtime/plan/SharedPlaces.h: an output that covers its buffer takes over the
+    buffer of an input with the same view. The accumulators of gradients become
+    the reduced gradients this way. In a backward action the input may also be a
+    value that an earlier action of the microbatch left, and the output one that
+    is left for W: the gradient of logits lies where the logits did, in a buffer
+    with as many slots as the two lives together need.
   }];
   let dependentDialects = ["::merak::plan::PlanDialect"];
   let statistics = [

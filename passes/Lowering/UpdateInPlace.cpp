@@ -1,3 +1,4 @@
+#include "passes/Lowering/Overwrites.h"
 #include "passes/Lowering/Passes.h"
 
 using namespace mlir;
@@ -40,8 +41,7 @@ public:
     for (auto op : procedure_.getOps<plan::InstructionOpInterface>()) {
       op.setInputsAttr(renamed(op.getInputs()));
       op.setOutputsAttr(renamed(op.getOutputs()));
-      if (mayOverwrite(op))
-        tryMerge(op, position);
+      tryMerge(op, position);
       ++position;
     }
     for (plan::BufferOp buffer : dead_)
@@ -55,14 +55,6 @@ private:
     for (ArrayAttr views : {op.getInputs(), op.getOutputs()})
       for (Attribute view : views)
         visit(cast<ViewAttr>(view));
-  }
-
-  static bool mayOverwrite(plan::InstructionOpInterface op) {
-    if (op.accumulates())
-      return false;
-    if (auto collective = dyn_cast<plan::CollectiveOp>(*op))
-      return collective.getOp() == plan::Collective::all_reduce;
-    return isa<plan::KernelOp>(*op) && op->hasAttr("in_place");
   }
 
   ArrayAttr renamed(ArrayAttr views) {
@@ -91,8 +83,8 @@ private:
 
   void tryMerge(plan::InstructionOpInterface op, int64_t position) {
     llvm::SmallDenseSet<StringAttr> taken;
-    for (Attribute attr : op.getOutputs()) {
-      auto output = cast<ViewAttr>(attr);
+    for (unsigned o = 0; o < op.getOutputs().size(); ++o) {
+      auto output = cast<ViewAttr>(op.getOutputs()[o]);
       StringAttr outName = output.getBuffer().getAttr();
       plan::BufferOp out = buffers_.lookup(outName);
       // The output begins its life here, as a buffer that nobody shares.
@@ -102,8 +94,8 @@ private:
       if (!(out.isTransient() || named) || !isWhole(output) ||
           uses_.lookup(outName).first != position)
         continue;
-      for (Attribute candidate : op.getInputs()) {
-        auto input = cast<ViewAttr>(candidate);
+      for (unsigned i : lowering::overwritable(op, o)) {
+        auto input = cast<ViewAttr>(op.getInputs()[i]);
         StringAttr inName = input.getBuffer().getAttr();
         plan::BufferOp in = buffers_.lookup(inName);
         bool accumulator = in.getCategory() == plan::Category::gradients &&
@@ -157,9 +149,11 @@ private:
 
 struct UpdateInPlacePass : impl::UpdateInPlaceBase<UpdateInPlacePass> {
   void runOnOperation() override {
-    for (auto program : getOperation().getOps<plan::ProgramOp>())
+    for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       for (auto procedure : program.getOps<plan::ProcedureOp>())
         buffersSaved += InPlace(program, procedure).run();
+      buffersSaved += lowering::writeOverKept(program);
+    }
   }
 };
 

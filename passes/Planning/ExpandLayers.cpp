@@ -123,8 +123,11 @@ private:
         id = movedTensor(id, move);
     std::sort(to.kept.begin(), to.kept.end());
     std::sort(to.keptForWeights.begin(), to.keptForWeights.end());
-    for (auto &[bytes, at] : to.pending)
-      at = movedOp(at, move);
+    for (StageOp::Pending &gradient : to.pending) {
+      gradient.from = movedOp(gradient.from, move);
+      if (gradient.over >= 0)
+        gradient.over = movedTensor(gradient.over, move);
+    }
     return to;
   }
 

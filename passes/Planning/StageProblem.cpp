@@ -249,6 +249,9 @@ StageModel::Pricing::Pricing(const StageModel &model) {
     workspaces.push_back(op.workspace);
     if (!op.pending.empty())
       withPending.push_back(i);
+    if (std::any_of(op.pending.begin(), op.pending.end(),
+                    [](const StageOp::Pending &p) { return p.over >= 0; }))
+      withOver.push_back(i);
   }
   parametersOf.resize(size_t(count));
   for (size_t p = 0; p < problem.parameters.size(); ++p) {
@@ -374,6 +377,10 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
       want(t, 3);
     out.workspace = std::max(out.workspace, of.workspaces[i]);
   }
+  for (int i : between(of.withOver, begin, end))
+    for (const StageOp::Pending &pending : problem.ops[i].pending)
+      if (isWrittenOver(pending, begin, end))
+        want(pending.over, 3);
   for (int i = end; i-- > begin;) {
     bool needed = false, again = of.marked(i, marks);
     for (int t : of.results[i])
@@ -423,7 +430,10 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
     if (producer[t] >= begin || nextUse(t, begin) < end)
       gradients[nextUse(t, end)] += problem.tensors[t].gradientBytes;
   for (int i : between(of.withPending, begin, end))
-    for (auto [bytes, from] : problem.ops[i].pending) {
+    for (const StageOp::Pending &pending : problem.ops[i].pending) {
+      const auto [bytes, from, over] = pending;
+      if (isWrittenOver(pending, begin, end))
+        continue; // it is where the kept one was, which lives until W
       if (from < end) {
         cost->held.at(LiveKind::BW) += bytes;
         continue;
@@ -443,6 +453,13 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
                 forwardWorkspace(begin, end, true, marks)}) +
       messageWorkspace(begin, end);
   return out;
+}
+
+// What another stage sent, or sends back, has a buffer of its own.
+bool StageModel::isWrittenOver(const StageOp::Pending &pending, int begin,
+                               int end) const {
+  return pending.over >= 0 && pending.from < end &&
+         producer[pending.over] >= begin;
 }
 
 int StageModel::nextUse(int tensor, int from) const {

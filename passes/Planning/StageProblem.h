@@ -63,8 +63,15 @@ struct StageOp {
   std::vector<int> operands, results; // tensor ids
   std::vector<int> kept;              // tensors that its gradients in B read
   std::vector<int> keptForWeights;    // the same in W
-  // Gradients that its W reads: bytes and the op whose B makes them.
-  std::vector<std::pair<double, int>> pending;
+  // Gradients that its W reads: bytes, the op whose B makes them, and the kept
+  // tensor that they are written over where the op which makes that is on the
+  // same stage (-1: none).
+  struct Pending {
+    double bytes = 0;
+    int from = -1, over = -1;
+    bool operator==(const Pending &) const = default;
+  };
+  std::vector<Pending> pending;
   bool operator==(const StageOp &) const = default;
 };
 
@@ -408,6 +415,7 @@ private:
   void addMessages(int begin, int end, StageCost &out) const;
   double gatheredOnce(int begin, int end) const;
   double messageWorkspace(int begin, int end) const;
+  bool isWrittenOver(const StageOp::Pending &pending, int begin, int end) const;
   // The last B and W of a stage as they are issued, and by op the task after
   // which its gradients are final. Of the first stage both run together unless
   // submicrobatches hide each other's collectives; else W alone.
@@ -470,9 +478,11 @@ private:
     std::vector<std::vector<int>> crossers; // tensors, by cut
     IdLists operands, results, keptForInputs, keptForWeights;
     std::vector<double> recompute, workspaces; // by op
-    std::vector<int> withPending; // ops in order, of pending gradients
-    std::vector<int> rank;        // by op, of its recomputation
-    int ranks = 0;                // one more than the last
+    // Ops in order, of pending gradients, and of such as may be written over
+    // something.
+    std::vector<int> withPending, withOver;
+    std::vector<int> rank; // by op, of its recomputation
+    int ranks = 0;         // one more than the last
     std::vector<Slice> slices;
     // Parameters by first user of a range: (parameter, previous user).
     std::vector<std::vector<std::pair<int, int>>> parametersOf;

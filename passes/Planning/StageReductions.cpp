@@ -254,15 +254,18 @@ double StageModel::gatheredOnce(int begin, int end) const {
                                            gathers, problem.links));
 }
 
-// Bytes of parameters and gradients that are whole for a while.
+// Bytes of parameters and gradients that are whole for a while. Where W goes
+// into the waits of the last B, gradients are beside the parameters that B
+// gathers again.
 double StageModel::messageWorkspace(int begin, int end) const {
-  double most = 0;
-  for (auto [backwards, messages] : {std::pair(false, &StageOp::gathersForward),
-                                     std::pair(true, &StageOp::gathersBackward),
-                                     std::pair(true, &StageOp::scatters)})
-    most = std::max(most, twoBuckets(placed(begin, end, backwards, messages),
-                                     problem.links));
-  return most;
+  auto most = [&](bool backwards, auto messages) {
+    return twoBuckets(placed(begin, end, backwards, messages), problem.links);
+  };
+  const double forward = most(false, &StageOp::gathersForward),
+               b = most(true, &StageOp::gathersBackward),
+               w = most(true, &StageOp::scatters);
+  const bool joined = !submicrobatches.empty() && joinsLast(begin);
+  return std::max({forward, joined ? b + w : b, w});
 }
 
 } // namespace merak::planning

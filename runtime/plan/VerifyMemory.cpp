@@ -13,6 +13,7 @@
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/LibraryKernels.h"
 #include "runtime/plan/Regions.h"
+#include "runtime/plan/SharedPlaces.h"
 #include "runtime/plan/Verify.h"
 
 #include <algorithm>
@@ -76,13 +77,58 @@ private:
         if (!list[b].write || list[a].buffer != list[b].buffer ||
             !regionsOverlap(list[a].region, 0, list[b].region, 0))
           continue;
-        if (!list[a].write && sameView(list[a].region, 0, list[b].region, 0))
+        if (!list[a].write && sameView(list[a].region, 0, list[b].region, 0)) {
+          if (!mayShare(program_.procedures(p).instructions(i), list[a].index,
+                        list[b].index))
+            problems_.add(fmt::format(
+                "{}: writes buffer \"{}\" while it reads it, which this kernel "
+                "may not do",
+                describe(program_, p, i),
+                program_.buffers(list[a].buffer).name()));
           continue;
+        }
         problems_.add(fmt::format(
             "{}: {} buffer \"{}\" that overlap without being the same view",
             describe(program_, p, i),
             list[a].write ? "writes two parts of" : "reads and writes parts of",
             program_.buffers(list[a].buffer).name()));
+      }
+    }
+  }
+
+  // Whether an input and an output may be one view. Of generated kernels the
+  // compiler asks it of their code as it writes the plan (SharedOperands.cpp);
+  // reductions in place are what communicators do.
+  static bool mayShare(const Instruction &instruction, int input, int output) {
+    if (instruction.kind() != Instruction::LIBRARY)
+      return true;
+    const LibraryKernel *kernel = findLibraryKernel(instruction.op());
+    return (kernel && kernel->rates == RateClass::Optimizer) || // its state
+           (output == 0 && sharedInput(instruction.op()) == input);
+  }
+
+  // Bytes that one instruction reads and writes through two buffers: neither is
+  // read wrongly later, but the kernel may read what it has written.
+  void checkBuffersWithin(const std::vector<Access> &list, const Call &call,
+                          int i) {
+    for (const Access &from : list) {
+      if (!from.read)
+        continue;
+      const uint64_t base = bufferAddress(program_.buffers(from.buffer), call);
+      for (const Access &to : list) {
+        if (!to.write || to.buffer == from.buffer)
+          continue;
+        const uint64_t at = bufferAddress(program_.buffers(to.buffer), call);
+        if (!regionsOverlap(from.region, base, to.region, at))
+          continue;
+        const int p = static_cast<int>(call.procedure());
+        problems_.addOnce(
+            fmt::format("within {}/{} {} {}", p, i, from.buffer, to.buffer),
+            fmt::format("{}: reads buffer \"{}\" and writes buffer \"{}\" at "
+                        "the same bytes",
+                        describe(program_, p, i),
+                        program_.buffers(from.buffer).name(),
+                        program_.buffers(to.buffer).name()));
       }
     }
   }
@@ -140,6 +186,7 @@ private:
       else if (instruction.kind() == Instruction::WAIT)
         join(clock, events[instruction.event()]);
       const std::vector<Access> &list = accesses_[call.procedure()][i];
+      checkBuffersWithin(list, call, i);
       for (const Access &access : list)
         if (access.read)
           touch(access, call, c, i, clock, false);

@@ -5,6 +5,10 @@ memory  what merakc predicted for each stage when it chose, against the table of
         the buffers it then laid out
 skips   the same of a network whose early values are read by late stages: they go
         there past the stages between
+logits  the same of a network whose logits are most of its memory, with its loss on
+        the stage of its head, whose gradient is written over them, and on a stage of
+        its own, where it cannot be (the head's stage is compared: values that come
+        early are counted less exactly)
 stored  the same of GPT-2 of 124M parameters, weight-less, for eight H100 with
         parameters, gradients and state in parts over replicas (each level of
         ZeRO); its table has two uses, in bf16 of two types
@@ -16,7 +20,7 @@ Bounds of memory: a stage at most 8 % too low (10 % in the order of `auto`) and,
 few buffers of several chunks are counted twice, 13 % too high (or 64 KiB); where values
 skip stages 18 % too high. Of what is stored in parts at most STORED_LOW too low
 (gathers and scatters of the last backward pass, which are bounded apart, meet in it)
-and STORED_HIGH too high.
+and STORED_HIGH too high, of logits LOGITS either way.
 Shares of recomputation (RATIO) are chosen block by block after planning, which
 groups ops a little differently; they are left out.
 Bounds of prices: PRICE, over 400 MB/s PRICE_FAST; expected.py has those of all others.
@@ -45,6 +49,7 @@ PRICE, PRICE_FAST = 0.05, 0.12  # over 400 MB/s little is left to wait for
 STORED_LOW, STORED_HIGH = -0.035, 0.025
 REAL_CLUSTER = os.path.join(harness.ROOT, "samples/clusters/h100-8x8.json")
 LOW, LOW_AUTO, HIGH, SKIPS, SMALL = -0.08, -0.10, 0.13, 0.18, 1 / 16  # shares, MiB
+LOGITS = 0.05  # what sharing saves is a fifth of a stage and more
 
 
 def figures(text):
@@ -72,6 +77,55 @@ def skips(folder):
     with open(path, "w", encoding="utf-8") as file:
         file.write(g.text())
     return path
+
+
+def logits(folder):
+    """A head of many columns behind few small layers."""
+    g = exact_models.Graph("logits")
+    h, columns = g.input("x", [64, 32]), 1024
+    for k in range(3):
+        h = g.op("Relu", g.op("MatMul", h, g.weight(f"w{k}", [32, 32])))
+    h = g.op("MatMul", h, g.weight("head", [32, columns]))
+    h = g.op("Reshape", h, g.shape([-1, columns]))
+    labels = g.op("Reshape", g.input("labels", [64], 0, columns - 1,
+                                     exact_models.INT64), g.shape([-1]))
+    g.nodes.append(
+        f"  node {{\n    input: \"{h}\"\n    input: \"{labels}\"\n"
+        "    output: \"loss\"\n    name: \"Loss\"\n"
+        "    op_type: \"SoftmaxCrossEntropyLoss\"\n  }\n")
+    path = os.path.join(folder, "logits.textproto")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(g.text())
+    return path
+
+
+# Where the second stage begins; None: there is one.
+CUTS = {"one": None, "head": "MatMul_7", "loss": "Loss"}
+
+
+def logits_body(cut, schedule, recompute, tools):
+    options = ["--mesh=pp=1"]
+    if CUTS[cut]:
+        strategy = tools.path("cut.json")
+        with open(strategy, "w", encoding="utf-8") as file:
+            json.dump({"version": 1, "mesh": {"dp": 1, "pp": 2, "tp": 1},
+                       "stage_begins": [CUTS[cut]]}, file)
+        options = ["--mesh=pp=2", f"--strategy={strategy}"]
+    text = "".join(tools.run(
+        "merakc", logits(tools.folder), "-v", "-o", tools.path("x.plan"),
+        "--global-batch=32", "--microbatch=8", "--optimizer=sgd",
+        f"--schedule={schedule}", f"--recompute={recompute}", *options))
+    predicted, laid_out = figures(text)
+    if len(predicted) != (2 if CUTS[cut] else 1) or len(laid_out) != len(predicted):
+        raise Failed(f"found {len(predicted)} predictions and "
+                     f"{len(laid_out)} rows")
+    off = [p / l - 1 for p, l in zip(predicted, laid_out)]
+    if cut == "loss":
+        off = off[:1]  # where logits are received and sent back, see above
+    shown = " ".join(f"{100 * x:+.1f}%" for x in off)
+    if max(map(abs, off)) > LOGITS:
+        raise Failed(f"predicted memory is off by {shown}")
+    return shown
 
 
 def skip_body(mesh, schedule, recompute, tools):
@@ -150,6 +204,11 @@ def main():
                    functools.partial(skip_body, *choice))
               for choice in itertools.product(["pp=4"], SCHEDULES,
                                               ["none", "full"])]
+    cases += [Case("logits " + " ".join(choice),
+                   functools.partial(logits_body, *choice))
+              for choice in itertools.product(CUTS, ["1f1b", "zb", "gpipe"],
+                                              ["none", "full"])
+              if choice[0] != "loss" or choice[2] == "none"]
     cases += [Case("stored " + " ".join(choice),
                    functools.partial(stored_body, *choice))
               for choice in

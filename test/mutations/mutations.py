@@ -49,6 +49,12 @@ class Mutation:
 
 
 MUTATIONS = [
+    # A gradient that is written over kept logits has slots for its own life only,
+    # so that logits of the next microbatch are written over them.
+    Mutation("slots of what is written over", "passes/Lowering/WriteOverKept.cpp",
+             "for (plan::BufferOp buffer : {in, out})",
+             "for (plan::BufferOp buffer : {out})",
+             ["identity.py", "order mlp-ce gpipe"]),
     # The norm of all gradients leaves out what other replicas hold.
     Mutation("norm over dp", "passes/Staging/StageUpdates.cpp",
              "for (StringRef whole : {kDataAxis, kTensorAxis})",

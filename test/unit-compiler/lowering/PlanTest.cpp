@@ -2,6 +2,7 @@
 // same module gives the same bytes.
 #include "codegen/Kernels/KernelCompiler.h"
 #include "codegen/PlanWriter/PlanWriter.h"
+#include "codegen/PlanWriter/SharedOperands.h"
 #include "dialects/Pipe/PipeDialect.h"
 #include "passes/Lowering/Passes.h"
 #include "passes/Memory/Passes.h"
@@ -128,6 +129,34 @@ TEST_F(Plans, LayoutsThatNeedOffsetsAndFactors) {
     EXPECT_EQ(input.allowed(), input.name() == "labels" ? -100 : 0);
   }
   EXPECT_EQ(file.tokens_per_step(), 24);
+}
+
+// A wrong `in_place` of lowering, or a pass that does not ask for it.
+TEST_F(Plans, GeneratedKernelsWriteOnlyOverWhatTheirCodeAllows) {
+  module = parseSourceString<ModuleOp>(R"(
+    func.func private @k(%a: tensor<2x4xf32>, %b: tensor<8xf32>) -> tensor<2x4xf32>
+        attributes {merak.kernel}
+    plan.program @stage0 index 0 streams ["compute"] groups [] schedule <F0> {
+      plan.buffer activations @x : tensor<2x4xf32>
+      plan.buffer activations @y : tensor<8xf32>
+      plan.procedure @stage0.forward action F {
+        plan.kernel @k (@x[2, 4], @y[8]) -> (@y[2, 4]) rows 0 {in_place}
+      }
+    })",
+                                       &context);
+  ASSERT_TRUE(module);
+  llvm::StringMap<codegen::CompiledKernel> kernels;
+  codegen::CompiledKernel &kernel = kernels["k"];
+  std::string message;
+  ScopedDiagnosticHandler handler(
+      &context, [&](Diagnostic &diagnostic) { message += diagnostic.str(); });
+  kernel.inPlace = {{0, 0}}; // over the other operand
+  EXPECT_TRUE(failed(checkSharedOperands(*module, kernels)));
+  EXPECT_EQ(message,
+            "'plan.kernel' op internal error: output 0 is written over "
+            "input 1, which the generated kernel may read later");
+  kernel.inPlace = {{1, 0}};
+  EXPECT_TRUE(succeeded(checkSharedOperands(*module, kernels)));
 }
 
 } // namespace

@@ -4,6 +4,7 @@
 
 #include "runtime/backends/cpu/Kernel.h"
 #include "runtime/core/DType.h"
+#include "runtime/plan/SharedPlaces.h"
 
 #include <algorithm>
 #include <cmath>
@@ -131,6 +132,33 @@ TEST_P(Conformance, MatchesReferenceInBf16) {
 
 TEST_P(Conformance, MatchesReferenceInF16) {
   matchesReferenceIn(planpb::F16, 1.25e-3, cases()[GetParam()]);
+}
+
+// A result that may take the place of an operand is the same there, bit for
+// bit, in each type and with any number of threads.
+TEST_P(Conformance, IsTheSameOverAnOperand) {
+  const Case &original = cases()[GetParam()];
+  const std::optional<int> over = sharedInput(original.op);
+  if (!over)
+    return;
+  for (planpb::DType type : {planpb::F32, planpb::BF16, planpb::F16})
+    for (MemoryLayout layout : {MemoryLayout::Dense, MemoryLayout::Unaligned,
+                                MemoryLayout::Padded, MemoryLayout::Reversed}) {
+      Case c = forLayout(original, layout);
+      Tensor &operand = c.inputs[static_cast<size_t>(*over)];
+      operand.dtype = c.outputs[0].dtype = type;
+      roundToType(operand);
+      Outcome apart = runCase(c, layout, 2, false);
+      ASSERT_TRUE(apart.status.ok()) << apart.status.str();
+      for (int threads : {1, 3}) {
+        Outcome shared = runCase(c, layout, threads, false, *over);
+        ASSERT_TRUE(shared.status.ok()) << shared.status.str();
+        EXPECT_TRUE(shared.bits == apart.bits)
+            << c.name << " " << layoutName(layout) << " "
+            << runtime::dtypeName(type);
+        EXPECT_TRUE(shared.gapsUntouched);
+      }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Conformance,

@@ -201,7 +201,7 @@ void OnDevice::fetch() {
 }
 
 Outcome runCase(const Case &c, MemoryLayout layout, int threads,
-                bool accumulate) {
+                bool accumulate, int over) {
   planpb::Instruction instruction;
   instruction.set_kind(planpb::Instruction::LIBRARY);
   instruction.set_op(c.op);
@@ -213,11 +213,16 @@ Outcome runCase(const Case &c, MemoryLayout layout, int threads,
   for (const Tensor &tensor : c.inputs)
     inputs.push_back(place(tensor, layout, true));
   for (const Tensor &tensor : c.outputs)
-    outputs.push_back(place(tensor, layout, false));
+    outputs.push_back(place(over >= 0 && outputs.empty()
+                                ? c.inputs[static_cast<size_t>(over)]
+                                : tensor,
+                            layout, false));
   for (Placed &placed : inputs)
     in.push_back(placed.view);
   for (Placed &placed : outputs)
     out.push_back(placed.view);
+  if (over >= 0)
+    in[static_cast<size_t>(over)] = out[0];
   std::vector<View> shapesIn = in, shapesOut = out;
   for (View &view : shapesIn)
     view.data = nullptr;
@@ -233,6 +238,8 @@ Outcome runCase(const Case &c, MemoryLayout layout, int threads,
     return outcome;
   OnDevice inputMemory(*backend, inputs, in);
   OnDevice outputMemory(*backend, outputs, out);
+  if (over >= 0) // where that is on the device
+    in[static_cast<size_t>(over)] = out[0];
   runtime::KernelCall call;
   call.instruction = &instruction;
   call.prepared = prepared->get();

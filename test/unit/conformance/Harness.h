@@ -111,8 +111,10 @@ struct Outcome {
   std::vector<std::vector<unsigned char>> bits; // of the outputs, row major
   bool gapsUntouched = true; // nothing written between the elements
 };
+// `over`: the input, if any, over which the first output is written: one view
+// of one buffer (runtime/plan/SharedPlaces.h).
 Outcome runCase(const Case &c, MemoryLayout layout, int threads,
-                bool accumulate);
+                bool accumulate, int over = -1);
 
 // Central differences of sum(weights * forward(inputs)) by inputs[which].
 using Forward = std::function<Tensors(const Tensors &)>;

@@ -91,6 +91,9 @@ TEST_F(Verify, MissingAllReduceOnOneRank) {
 TEST_F(Verify, OverlappingBuffers) {
   buffer(last, "y").set_offset(buffer(last, "h").offset());
   EXPECT_EQ(verify(),
+            "program 1 · procedure 1 \"stage1.forward\" · instruction 3 einsum "
+            "\"second/MatMul\": reads buffer \"h\" and writes buffer \"y\" at "
+            "the same bytes\n"
             "program 1 · call 2 \"stage1.backward\" microbatch 0 · instruction "
             "5 einsum \"second/MatMul.weight\" reads buffer \"h\", which was "
             "overwritten by call 2 \"stage1.backward\" microbatch 0 · "
@@ -214,14 +217,53 @@ TEST_F(Verify, StridedViewsAreExact) {
 }
 
 TEST_F(Verify, InputsOverlapOutputsOnlyInPlace) {
-  Instruction &fill = at(last, 2, 0);
-  *fill.add_inputs() = fill.outputs(0); // the same view: in place
+  Instruction &grad = at(last, 2, 0);
+  grad.set_op("softmax_cross_entropy_grad");
+  *grad.add_inputs() = grad.outputs(0); // the same view: in place
   EXPECT_EQ(verifyMemory(plan, 1).str(), "");
-  fill.mutable_inputs(0)->set_shape(0, 1);
+  grad.mutable_inputs(0)->set_shape(0, 1);
   EXPECT_EQ(verifyMemory(plan, 1).str(),
-            "program 1 · procedure 2 \"stage1.backward\" · instruction 0 fill: "
-            "reads and writes parts of buffer \"y\" that overlap without being "
-            "the same view");
+            "program 1 · procedure 2 \"stage1.backward\" · instruction 0 "
+            "softmax_cross_entropy_grad: reads and writes parts of buffer "
+            "\"y\" that overlap without being the same view");
+}
+
+// Which library kernels may do so, and over which operand (SharedPlaces.h).
+TEST_F(Verify, OnlyListedKernelsWriteOverAnOperand) {
+  Instruction &grad = at(last, 2, 0);
+  *grad.add_inputs() = grad.outputs(0);
+  auto expected = [](const std::string &op) {
+    return "program 1 · procedure 2 \"stage1.backward\" · instruction 0 " + op +
+           ": writes buffer \"y\" while it reads it, which this kernel may not "
+           "do";
+  };
+  for (const char *op : {"softmax_grad", "copy", "einsum"}) {
+    grad.set_op(op);
+    EXPECT_EQ(verifyMemory(plan, 1).str(), expected(op));
+  }
+  grad.set_op("sgd_update"); // the state that it updates
+  EXPECT_EQ(verifyMemory(plan, 1).str(), "");
+  // Not over what is not the logits.
+  grad.set_op("softmax_cross_entropy_grad");
+  planpb::Operand other = grad.outputs(0);
+  other.set_buffer(at(last, 2, 5).inputs(0).buffer());
+  *grad.add_inputs() = grad.inputs(0);
+  *grad.mutable_inputs(0) = other;
+  EXPECT_NE(verifyMemory(plan, 1).str().find(expected(grad.op())),
+            std::string::npos);
+}
+
+// The same through two buffers, which is never right.
+TEST_F(Verify, OneInstructionReadsAndWritesTwoBuffersAtOnePlace) {
+  Instruction &product = at(first, 1, 1);
+  const uint32_t read = product.inputs(0).buffer(),
+                 written = product.outputs(0).buffer();
+  first.mutable_buffers(written)->set_offset(first.buffers(read).offset());
+  EXPECT_NE(verifyMemory(plan, 0).str().find(
+                "instruction 1 einsum \"first/MatMul\": reads buffer \"x\" and "
+                "writes buffer \"h\" at the same bytes"),
+            std::string::npos)
+      << verifyMemory(plan, 0).str();
 }
 
 TEST_F(Verify, DevicesOfRanks) {
