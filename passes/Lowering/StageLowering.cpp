@@ -133,6 +133,11 @@ void StageLowering::collectValues() {
       }
     }
   }
+  // A constant that only its copy is made of has a place, too.
+  for (auto &[name, value] : values_)
+    if (auto of = value.op->getAttrOfType<FlatSymbolRefAttr>(pipe::kCopyOfAttr))
+      find(of.getValue())
+          ->actions.insert(value.actions.begin(), value.actions.end());
 }
 
 void StageLowering::markTransfers() {
