@@ -388,9 +388,9 @@ void CommandLine::addPlan() {
   add("--cast-weights", o.castWeights,
       "parameters that are read in another type, as under --precision=bf16, "
       "fp16 or fp8: "
-      "step converts them once a step and keeps that beside them, use converts "
-      "at each use, auto once a step if a plan that does so fits (default: "
-      "auto)")
+      "step keeps them so beside themselves, written by the optimizer, use "
+      "converts at each use, auto keeps them if a plan that does so fits "
+      "(default: auto)")
       ->check(CLI::IsMember({"step", "use", "auto"}));
   add("--zero", o.zero,
       "parameters stored in parts over the replicas: 1 gathers them once a "

@@ -91,6 +91,8 @@ void merak::buildShardPipeline(OpPassManager &manager,
   // Needs the ops of all submicrobatches, whose sums it leaves to a step.
   if (options.delayedGradients)
     manager.addPass(createDelayGradients({options.gradOverlap}));
+  // Behind it: what is left to the next step is converted there.
+  manager.addPass(createKeepCopies());
   // Values, actions and transfers may have been made anew.
   manager.addPass(createVerifyStages());
   manager.addPass(createVerifyShards());

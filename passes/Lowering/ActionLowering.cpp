@@ -1,4 +1,5 @@
 #include "passes/Lowering/ActionLowering.h"
+#include "dialects/Pipe/Copies.h"
 #include "dialects/Train/SparseAttributes.h"
 #include "passes/Lowering/IdRange.h"
 #include "passes/Lowering/JoinPads.h"
@@ -375,6 +376,8 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
   SmallVector<View> outputs = tensors;
   if (optimizer.kind == OptimizerKind::Sgd)
     inputs.append(tensors.begin() + 1, tensors.end());
+  if (auto copy = update->getAttrOfType<FlatSymbolRefAttr>(pipe::kCopyAttr))
+    outputs.push_back(wholeOf(stage_.find(copy.getValue())->buffer));
   SmallVector<NamedAttribute> attrs;
   auto text = [&](StringRef name, const std::string &value) {
     attrs.push_back(builder_.getNamedAttr(name, builder_.getStringAttr(value)));

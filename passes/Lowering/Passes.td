@@ -58,6 +58,33 @@ def LowerBatchStatistics : Pass<"merak-lower-batch-statistics", "::mlir::ModuleO
   let dependentDialects = ["::merak::train::TrainDialect"];
 }
 
+def KeepCopies : Pass<"merak-keep-copies", "::mlir::ModuleOp"> {
+  let summary = "keep what a step converts of parameters for the next one, written by the update";
+  let description = [{
+    Input: local types. What action G converts of a whole f32 parameter to 16 bits gets
+    `pipe.copy_of`, the update of the parameter `pipe.copy`, and G converts it no
+    more. Lowering makes it a buffer that outlives the step, an output of the
+    update, and what is converted after parameters were loaded. Stays as it is: what
+    is of a parameter whose update takes rows or is left to the next step
+    (`train.delayed`), the second type of a parameter, and rows that a GPU reads at a longer
+    pitch.
+    ```mlir
+    pipe.value step @w.as_used : tensor<8x16xbf16>
+    pipe.action G @gather {
+      %0 = pipe.load @w : tensor<8x16xf32>
+      %1 = train.cast %0 : tensor<8x16xf32> to tensor<8x16xbf16>
+      pipe.store %1 to @w.as_used : tensor<8x16xbf16>
+    }
+    pipe.action U @update { ... pipe.update @w ... }
+    // becomes
+    pipe.value step @w.as_used : tensor<8x16xbf16> {pipe.copy_of = @w}
+    pipe.action U @update { ... pipe.update @w ... {pipe.copy = @w.as_used} }
+    ```
+  }];
+  let statistics = [
+    Statistic<"copies", "copies", "copies of parameters that are kept"> ];
+}
+
 def UpdateInPlace : Pass<"merak-update-in-place", "::mlir::ModuleOp"> {
   let summary = "let an instruction write over an operand that nobody reads afterwards";
   let description = [{

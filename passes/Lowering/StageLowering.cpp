@@ -1,6 +1,7 @@
 #include "passes/Lowering/StageLowering.h"
 
 #include "dialects/Dist/StageMesh.h"
+#include "dialects/Pipe/Copies.h"
 #include "dialects/Pipe/FirstReaders.h"
 #include "dialects/Train/SparseAttributes.h"
 #include "passes/Lowering/ActionLowering.h"
@@ -126,9 +127,17 @@ void StageLowering::collectValues() {
         touch(update.getParameter());
         for (auto state : update.getStates().getAsRange<FlatSymbolRefAttr>())
           touch(state.getValue());
+        if (auto copy =
+                update->getAttrOfType<FlatSymbolRefAttr>(pipe::kCopyAttr))
+          touch(copy.getValue());
       }
     }
   }
+  // A constant that only its copy is made of has a place, too.
+  for (auto &[name, value] : values_)
+    if (auto of = value.op->getAttrOfType<FlatSymbolRefAttr>(pipe::kCopyOfAttr))
+      find(of.getValue())
+          ->actions.insert(value.actions.begin(), value.actions.end());
 }
 
 void StageLowering::markTransfers() {
@@ -255,7 +264,8 @@ void StageLowering::createBuffers() {
     if (kind == ValueKind::input || value.actions.empty())
       continue;
     plan::Category category = plan::Category::activations;
-    if (kind == ValueKind::parameter || kind == ValueKind::constant)
+    const bool isCopy = op->hasAttr(pipe::kCopyOfAttr);
+    if (kind == ValueKind::parameter || kind == ValueKind::constant || isCopy)
       category = plan::Category::parameters;
     else if (kind == ValueKind::state || kind == ValueKind::carried)
       category = plan::Category::optimizer;
@@ -266,7 +276,8 @@ void StageLowering::createBuffers() {
     else if (value.received || (value.sent && value.actions.size() == 1))
       category = plan::Category::communication;
     auto type = cast<RankedTensorType>(op.getType());
-    if (isForGpu() && !value.received && !value.sent && wantsPitch(stage_, op))
+    if (isForGpu() && !value.received && !value.sent && !isCopy &&
+        wantsPitch(stage_, op))
       type = withPitch(type);
     value.buffer =
         createBuffer(name.getValue(), category, type, nullptr, op.getLoc());
@@ -543,7 +554,10 @@ LogicalResult StageLowering::createEntries() {
   const bool carries = llvm::any_of(values_, [](auto &value) {
     return value.second.op.getKind() == pipe::ValueKind::carried;
   });
-  if (replayed_.empty() && !carries)
+  const bool flushes = !replayed_.empty() || carries;
+  if (!flushes && llvm::none_of(values_, [](auto &value) {
+        return value.second.op->hasAttr(pipe::kCopyOfAttr);
+      }))
     return success();
   auto entry = [&](StringRef name) {
     builder_.setInsertionPointToEnd(body_);
@@ -556,6 +570,9 @@ LogicalResult StageLowering::createEntries() {
   for (auto &[name, table] : replayed_)
     fill(table.update.getLoc(), table.reached, namedScalar(context(), "step"));
   setCarried();
+  makeCopies();
+  if (!flushes)
+    return success();
   plan::ProcedureOp flush = entry(kFlushEntry);
   for (auto &[name, table] : replayed_)
     createReplay(builder_, table.update.getLoc(), table,
@@ -586,6 +603,21 @@ LogicalResult StageLowering::createFlush(plan::ProcedureOp procedure) {
   builder_.setInsertionPointToEnd(&procedure.getBody().front());
   setCarried();
   return success();
+}
+
+// Of the parameters that were loaded; from then on updates write them.
+void StageLowering::makeCopies() {
+  for (auto &[name, value] : values_)
+    if (auto of = value.op->getAttrOfType<FlatSymbolRefAttr>(pipe::kCopyOfAttr);
+        of && value.buffer)
+      plan::LibraryOp::create(
+          builder_, value.op.getLoc(), builder_.getStringAttr("copy"),
+          builder_.getDictionaryAttr({}), builder_.getArrayAttr({}), UnitAttr(),
+          builder_.getArrayAttr(
+              {wholeOf(find(of.getValue())->buffer).toAttr()}),
+          builder_.getArrayAttr({wholeOf(value.buffer).toAttr()}),
+          builder_.getI64IntegerAttr(0), builder_.getF64FloatAttr(0),
+          builder_.getF64FloatAttr(0));
 }
 
 void StageLowering::setCarried() {

@@ -124,6 +124,7 @@ private:
   void createReplayed();
   mlir::LogicalResult createEntries();
   mlir::LogicalResult createFlush(plan::ProcedureOp procedure);
+  void makeCopies();
   void setCarried();
   uint64_t streamOf(const Transfer &transfer, bool send);
   void noteLayouts(plan::ProcedureOp procedure, const Transfer &transfer);

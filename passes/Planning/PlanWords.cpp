@@ -105,7 +105,7 @@ std::vector<std::string> decisionsOf(const PlanDecision &decision) {
     add(fmt::format("tensor-parallel overlap {}", decision.overlapLevel));
   add(recomputedBy(decision));
   if (strategy.castWeights)
-    add(*strategy.castWeights == "step" ? "converts parameters once a step"
+    add(*strategy.castWeights == "step" ? "keeps converted parameters"
                                         : "converts parameters at each use");
   return words;
 }

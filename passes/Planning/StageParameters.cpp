@@ -104,6 +104,17 @@ void StageProblemBuilder::addConverted(int t,
   }
 }
 
+// Of what is converted once (copies from `first` on) one is kept from step to
+// step, which the update writes and nothing converts (passes/Lowering,
+// KeepCopies): its bytes.
+double StageProblemBuilder::keptBytes(StageParameter &parameter, size_t first) {
+  if (first >= parameter.copies.size())
+    return 0;
+  StageParameter::Copy &kept = parameter.copies[first];
+  kept.castSeconds = 0;
+  return kept.bytes;
+}
+
 std::vector<TensorUse> StageProblemBuilder::gradientUses(int update) const {
   std::vector<TensorUse> uses{{update, 1}};
   for (size_t i = 0; i < uses.size(); ++i) {
@@ -243,6 +254,7 @@ void StageProblemBuilder::makeParameters() {
         parameter.users.end());
     parameter.bytes = bytes(int(t));
     addGathered(int(t), everywhere, parameter);
+    const size_t gathered = parameter.copies.size();
     addConverted(int(t), everywhere, parameter);
     if (options.train && trained[t]) {
       const auto rows = rowsOf.find(int(t));
@@ -260,7 +272,8 @@ void StageProblemBuilder::makeParameters() {
           seconds({.name = "copy", .bytes = 2 * gradient});
       parameter.updateSeconds =
           seconds({.name = options.updateKernel,
-                   .bytes = gradient * options.updateTraffic});
+                   .bytes = gradient * options.updateTraffic +
+                            (sparse ? 0 : keptBytes(parameter, gathered))});
       if (replayed.count(int(t)))
         addReplays(int(t), gradient, parameter);
       if (auto update = storedUpdates.find(int(t));
@@ -273,6 +286,8 @@ void StageProblemBuilder::makeParameters() {
         addSummands(update->second, parameter);
       // Every replica has all rows: they are not summed.
       parameter.scattered |= sparse;
+    } else {
+      keptBytes(parameter, gathered);
     }
     out.parameters.push_back(std::move(parameter));
   }

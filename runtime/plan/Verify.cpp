@@ -22,6 +22,7 @@ Status verifyPlan(const LoadedPlan &plan) {
   for (const planpb::Program &program : plan.programs) {
     status.merge(verifyPartials(program));
     status.merge(verifyDelayed(program));
+    status.merge(verifyCopies(program));
   }
   status.merge(verifyEntries(plan));
   status.merge(verifyLossScale(plan));

@@ -50,6 +50,9 @@ Status verifyEntries(const LoadedPlan &plan);
 // step.
 Status verifyDelayed(const planpb::Program &program);
 
+// Copies of parameters that outlive a step are those of the parameters.
+Status verifyCopies(const planpb::Program &program);
+
 // Gradients of a scaled loss are unscaled before anything is updated by them.
 Status verifyLossScale(const LoadedPlan &plan);
 

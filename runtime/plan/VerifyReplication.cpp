@@ -26,6 +26,7 @@
 // every sum.
 #include "runtime/plan/Ahead.h"
 #include "runtime/plan/Arrivals.h"
+#include "runtime/plan/Copies.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/LibraryKernels.h"
@@ -231,6 +232,12 @@ private:
       mask |= fixed & ~holders_[buffer.tensor()];
       PartMask parts = mask & fixed & apart_ ? partOf(p) : 0;
       state_[b][0].emplace(0, Written{&wholes_[p][b], {mask, parts}, -1, -1});
+    }
+    for (const auto &[copy, source] : keptCopies(program)) {
+      Origin origin;
+      for (const auto &[begin, part] : state_[source][0])
+        origin.join(part.origin);
+      state_[copy][0].emplace(0, Written{&wholes_[p][copy], origin, -1, -1});
     }
     for (int c = 0; c < program.calls_size(); ++c) {
       int procedure = program.calls(c).procedure();

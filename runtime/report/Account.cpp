@@ -1,6 +1,7 @@
 #include "runtime/report/Account.h"
 
 #include "runtime/plan/Communication.h"
+#include "runtime/plan/Copies.h"
 #include "runtime/report/Costs.h"
 #include "runtime/report/Simulate.h"
 
@@ -227,6 +228,8 @@ double &Accountant::sumFor(int index) {
   const Buffer &buffer = program_.buffers(index);
   switch (buffer.category()) {
   case Buffer::PARAMETERS:
+    if (isKeptCopy(buffer))
+      return account_.otherBytes;
     return isParameter(buffer) ? account_.parameterBytes : account_.frozenBytes;
   case Buffer::GRADIENTS:
     return isScattered(index) ? account_.finalGradientBytes

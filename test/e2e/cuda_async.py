@@ -34,6 +34,8 @@ ORDERS = [
     ("gpt2-tiny", "pp=2,dp=2", "half", "zb", ["--zero=3"]),
     ("vit-tiny", "tp=2", "half", "gpipe", ["--tp-overlap=3"]),
     ("mlp-ce", "pp=2", "one", "gpipe", []),
+    ("gpt2-tiny", "pp=2,dp=2", "half", "1f1b",
+     ["--precision=bf16", "--cast-weights=step"]),
 ]
 # Of a mean over tokens each microbatch reduces the same count again: its waits are
 # needed, but one that is lost changes no value.

@@ -9,6 +9,10 @@ loss     ten losses within 1e-2 of the recorded ones, those of f16 within 2e-3, 
 options  schedules and recomputation change no bit
 casts    nor does when weights are converted: once a step or at each use, and under
          a limit of memory at each use if the converted ones do not fit
+kept     what is converted once a step stays for the next one, written by the update:
+         no kernel converts it, and all optimizers, a run that goes on from a
+         checkpoint, steps that are skipped, a plan that another one follows, buffers
+         that lie apart and a device with streams leave the bits
 types    models in bf16, f16, f64 and under autocast (test/data/precision, made by
          precision_record.py) beside PyTorch, with warnings where they are
          computed in f32; back into ONNX in their own types; inference
@@ -160,6 +164,76 @@ def casts(precision, model, how, tools):
     if auto != use or found > least or (how == "alone" and kept(printed)):
         raise Failed(f"{found} bytes under a limit of {least}")
     return f"identical, {least} and {most} bytes"
+
+
+# Optimizer, precision, layout, and options of merakc.
+KEPT = [
+    ("adamw:lr=1e-3", "bf16", "none", "quarter", "--grad-clip=1"),
+    ("adamw:lr=1e-3", "bf16", "pp=2,dp=2,tp=2", "quarter", "--grad-clip=1"),
+    ("adamw:lr=1e-3", "fp16", "pp=2", "half", "--grad-clip=1"),
+    ("adam:lr=1e-3", "fp8", "dp=2", "whole"),
+    ("sgd:lr=1e-2", "bf16", "none", "whole"),
+    ("sgd:lr=1e-2,momentum=0.9,nesterov=1", "fp16", "none", "quarter"),
+    ("adagrad:lr=1e-2", "bf16", "dp=2", "quarter"),
+]
+
+
+def kept(optimizer, precision, mesh, microbatch, options, tools):
+    folder = os.path.join(harness.MODELS, "gpt2-tiny")
+    data = "--data=" + os.path.join(folder, "data")
+    scale = ["--loss-scale=auto:start=2097152"] if precision == "fp16" else []
+    plans = {}
+    for when in ("use", "step"):
+        plans[when] = tools.path(when + ".plan")
+        tools.run("merakc", os.path.join(folder, "model.onnx"), "-o",
+                  plans[when], "-q", f"--precision={precision}",
+                  f"--optimizer={optimizer}", f"--cast-weights={when}",
+                  *matrix.compile_options(mesh, microbatch, "1f1b"), *options)
+
+    def run(tag, plan, steps, *more, tool="merak-run"):
+        log = tools.path(tag + ".jsonl")
+        tools.run(tool, plan, data, f"--steps={steps}", f"--log={log}",
+                  f"--save={tools.path(tag)}", *scale, *more)
+        entries = harness.read_log(log)
+        return ([(e["loss"], e.get("skipped", False)) for e in entries],
+                state(tools.path(tag)))
+
+    printed = tools.run("merak-plan", "print", plans["step"])[0]
+    copies = set(re.findall(r"^  %(\S+\.as_used\S*) b?f16\S* parameters",
+                            printed, re.M))
+    made = re.findall(r"^ +\d+ s0 %(\S+\.as_used\S*) = library copy", printed,
+                      re.M)
+    updated = re.findall(
+        r"^ +\d+ s0 .*, %(\S+\.as_used\S*) = library \w+_update ", printed, re.M)
+    if not copies or set(made) != copies or set(updated) != copies or \
+            len(made) != len(updated) or \
+            re.search(r"\.as_used\S* = kernel", printed):
+        raise Failed(f"{len(copies)} kept, {len(made)} made, "
+                     f"{len(updated)} written by updates")
+    expected = run("use", plans["use"], 5)
+    skipped = sum(skips for _, skips in expected[0])
+    if (skipped > 0) != bool(scale) or skipped > 3:
+        raise Failed(f"{skipped} steps were skipped")
+    first = run("first", plans["step"], 2)
+    loaded = f"--load={tools.path('first')}"
+    found = {
+        "at once": run("once", plans["step"], 5),
+        "apart": run("apart", plans["step"], 5, "--arena=separate"),
+    }
+    for tag, plan in (("goes on", "step"), ("goes on at each use", "use")):
+        losses, weights = run(plan + " goes on", plans[plan], 3, loaded)
+        found[tag] = first[0] + losses, weights
+    for tag, result in found.items():
+        if result != expected:
+            raise Failed(f"{tag}: {result[0]}, expected {expected[0]}"
+                         if result[0] != expected[0] else
+                         f"{tag}: the weights differ")
+    # Its kernels have bits of their own.
+    device = [run("device", plans[when], 3, tool="merak-run-emulated")
+              for when in ("use", "step")]
+    if device[0] != device[1]:
+        raise Failed(f"on a device: {device[1][0]}, expected {device[0][0]}")
+    return f"{len(copies)} copies, {skipped} steps skipped"
 
 
 TYPES = os.path.join(harness.ROOT, "test/data/precision")
@@ -328,6 +402,8 @@ def main():
                    functools.partial(casts, precision, *c))
               for precision in LOSS for c in (
                   combinations if precision == "bf16" else combinations[::3])]
+    cases += [Case("kept " + " ".join(case), functools.partial(kept, *case[:4], case[4:]))
+              for case in KEPT]
     names = sorted(os.listdir(TYPES))
     combinations = [(name, mesh, optimizer) for name in names
                     for mesh in ["none", *MESHES]

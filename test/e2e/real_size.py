@@ -59,15 +59,15 @@ FULL = [
 # Plans for GPUs, and for CPUs: replicas, samples of a microbatch.
 REDUCED = [("gpt2-1.5b", "h100-8x8", 8, 4), ("gpt2-124m", "xeon-2", 2, 1)]
 # One GPU, bf16, as bench/gpu has it: model, samples of a microbatch, microbatches;
-# then what the plan had when this was written (2026-11-26) and a hundredth more:
+# then what the plan had when this was written (2026-11-29) and a hundredth more:
 # instructions, and gigabytes, of a step besides products and attention.
 BOUNDS = [
-    ("gpt2-124m", 16, 4, {"generated": (323, 41.9), "library": (134, 6.8),
-                          "optimizer": (300, 2.6)}),
-    ("gpt2-1.5b", 8, 4, {"generated": (1195, 103.0), "library": (425, 23.6),
-                         "optimizer": (1173, 31.6)}),
-    ("gpt2-1.5b", 16, 2, {"generated": (793, 103.0), "library": (215, 22.3),
-                          "optimizer": (1173, 31.6)}),
+    ("gpt2-124m", 16, 4, {"generated": (228, 41.1), "library": (134, 6.8),
+                          "optimizer": (300, 2.8)}),
+    ("gpt2-1.5b", 8, 4, {"generated": (809, 93.6), "library": (425, 23.6),
+                         "optimizer": (1173, 34.7)}),
+    ("gpt2-1.5b", 16, 2, {"generated": (406, 93.5), "library": (215, 22.3),
+                          "optimizer": (1173, 34.7)}),
 ]
 BROKEN = ("gpt2-124m", "h100-8x8", (1, 2, 2), 4, 16)
 # Of what is simulated. In 16 bits the gradients of each microbatch are reduced over dp

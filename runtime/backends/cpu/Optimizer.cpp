@@ -27,6 +27,9 @@ struct Update {
   Nest::Inner inner;
   size_t states = 0; // outputs
   bool clip = false;
+  // One output more of a dense update: the parameter in 16 bits, which lies as
+  // the parameter does.
+  planpb::DType copy = planpb::DTYPE_INVALID;
 
   bool sparse = false;
   bool reaches = false; // notes how far rows are
@@ -35,7 +38,8 @@ struct Update {
   RowsRequest rows;
 
   size_t inputs() const { return size_t{1} + clip + sparse; }
-  size_t outputs() const { return states + 2 * reaches; }
+  size_t outputs() const { return states + 2 * reaches + hasCopy(); }
+  bool hasCopy() const { return copy != planpb::DTYPE_INVALID; }
   bool dense() const {
     return inner.size == 1 ||
            std::all_of(inner.strides.begin(), inner.strides.end(),
@@ -43,15 +47,23 @@ struct Update {
   }
 };
 
+// Before the operands are counted.
+void findCopy(const Request &request, Update &u) {
+  if (!u.sparse && request.outputs.size() == u.states + 1)
+    u.copy = request.outputs.back().dtype;
+}
+
 bool readAll(Request &request, Update &u) {
   request.type(request.inputs[0], "the gradient", planpb::F32);
   const View &grad = request.inputs[0];
   std::vector<std::vector<int64_t>> strides = {grad.strides};
-  for (const View &state : request.outputs) {
+  for (const View &state : request.outputs.first(u.states)) {
     request.type(state, "a parameter or its state", planpb::F32);
     request.sameShape(grad, "the gradient", state, "a parameter or its state");
     strides.push_back(state.strides);
   }
+  if (u.hasCopy())
+    expectCopy(request, u.states);
   if (!request.ok())
     return false;
   u.outer = Nest(grad.shape, strides);
@@ -131,6 +143,18 @@ void runRows(const Update &u, const KernelCall &call, ThreadPool &pool,
       });
 }
 
+// Of the elements that a step was just taken on.
+void roundOn(const Update &u, const KernelCall &call, const float *param,
+             int64_t offset, int64_t n) {
+  const int64_t stride = u.inner.strides[1];
+  auto *to = static_cast<uint16_t *>(call.outputs[u.states].data) + offset;
+  const bool isF16 = u.copy == planpb::F16;
+  if (stride == 1)
+    return simd().narrow(to, param, n, isF16);
+  for (int64_t j = 0; j < n; ++j)
+    simd().narrow(to + j * stride, param + j * stride, 1, isF16);
+}
+
 template <typename Step>
 void runUpdate(const Update &u, const KernelCall &call, ThreadPool &pool,
                const Step &step) {
@@ -146,6 +170,9 @@ void runUpdate(const Update &u, const KernelCall &call, ThreadPool &pool,
                         f32(call.inputs[0]) + offsets[0] +
                             column * u.inner.strides[0],
                         n, step);
+                 if (u.hasCopy())
+                   roundOn(u, call, state[0],
+                           offsets[1] + column * u.inner.strides[1], n);
                });
 }
 
@@ -193,6 +220,7 @@ template <bool sparse> KernelResult createSgd(Request &request) {
     return request.status();
   u.states = sgd.momentum != 0 ? 2 : 1;
   u.reaches = sparse && request.integer("reaches", 0) != 0;
+  findCopy(request, u);
   // The buffer may also be listed as an input: it is the same view.
   const size_t inputs = u.inputs();
   if (request.inputs.size() != inputs + 1 || sgd.momentum == 0)
@@ -227,6 +255,7 @@ KernelResult makeUpdate(Request &request, bool sparse, const Scalars &scalars,
   u.clip = request.integer("clip", 0) != 0;
   u.reaches = sparse && request.integer("reaches", 0) != 0;
   u.states = states;
+  findCopy(request, u);
   if (!request.counts(u.inputs(), u.outputs()) || !readUpdate(request, u) ||
       !request.ok())
     return request.status();

@@ -30,8 +30,14 @@ class Adapted : public Kernel {
 public:
   struct Needs {
     bool dense = false, f32 = false, accumulate = false;
+    // Of an update, which takes its outputs as they lie: they are f32, but
+    // for the copy of the parameter in 16 bits.
+    bool updates = false;
     bool copies(const View &view) const {
       return (dense && !view.dense()) || (f32 && isHalf(view));
+    }
+    Needs ofOutputs() const {
+      return updates ? Needs{.accumulate = accumulate} : *this;
     }
   };
   Adapted(std::unique_ptr<Kernel> kernel, std::span<const View> inputs,
@@ -43,7 +49,7 @@ public:
       if (needs.copies(inputs[i]))
         before_.push_back(makeCopy(inputs_, i, inputs[i], true, false));
     for (size_t i = 0; i < outputs.size(); ++i)
-      if (needs.accumulate || needs.copies(outputs[i]))
+      if (needs.accumulate || needs.ofOutputs().copies(outputs[i]))
         after_.push_back(
             makeCopy(outputs_, i, outputs[i], false, needs.accumulate));
   }
@@ -148,20 +154,18 @@ KernelResult prepareKernel(const planpb::Instruction &instruction,
     return Status::error(fmt::format("{}: an update in place cannot accumulate",
                                      instruction.op()));
   Adapted::Needs needs{!entry->anyStrides, !entry->anyTypes,
-                       accumulate && !entry->accumulates};
+                       accumulate && !entry->accumulates, entry->updates};
   bool adapts = needs.accumulate;
-  for (const auto &views : {inputs, outputs})
-    for (const View &view : views)
-      adapts |= needs.copies(view);
+  for (const View &view : inputs)
+    adapts |= needs.copies(view);
+  for (const View &view : outputs)
+    adapts |= needs.ofOutputs().copies(view);
   if (!adapts) {
     Request request(instruction, inputs, outputs);
     return entry->create(request);
   }
-  if (entry->updates && std::ranges::any_of(outputs, isHalf))
-    return Status::error(
-        fmt::format("{}: an update needs parameters in f32", instruction.op()));
   std::vector<View> adaptedIn = seen(inputs, needs);
-  std::vector<View> adaptedOut = seen(outputs, needs);
+  std::vector<View> adaptedOut = seen(outputs, needs.ofOutputs());
   if (needs.accumulate)
     for (View &view : adaptedOut)
       view = adaptedView(view);

@@ -125,6 +125,16 @@ static void readHistory(Request &request, const View &history,
   h = {history.shape[0], history.strides[0], history.strides[1]};
 }
 
+void expectCopy(Request &request, size_t tensors) {
+  const View &param = request.outputs[0], &copy = request.outputs[tensors];
+  request.expect(
+      copy.dtype == planpb::BF16 || copy.dtype == planpb::F16,
+      fmt::format("expected a copy of the parameter in bf16 or f16, found {}",
+                  runtime::dtypeName(copy.dtype)));
+  request.expect(copy.shape == param.shape && copy.strides == param.strides,
+                 "expected a copy that lies as its parameter does");
+}
+
 static void readReachedRows(Request &request, const View &reached) {
   request.type(reached, "how far rows are", planpb::I32);
   request.shape(reached, "how far rows are", {request.outputs[0].shape[0]});

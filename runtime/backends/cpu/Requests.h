@@ -118,6 +118,9 @@ struct RowsRequest {
 };
 bool readUpdateRows(Request &request, bool clip, size_t tensors,
                     RowsRequest &rows);
+// The output behind `tensors` ones of a dense update: the parameter in 16 bits,
+// for those who read it so. It lies as the parameter does.
+void expectCopy(Request &request, size_t tensors);
 
 // A history is a ring of rows of so many numbers, one for each of the last
 // steps: whether it changed anything, and what an optimizer computes once a

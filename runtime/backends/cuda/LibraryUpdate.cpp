@@ -30,6 +30,11 @@ bool readRows(Request &request, size_t states, UpdateArgs &args,
   return request.ok();
 }
 
+// An output more of a dense update: the parameter in 16 bits.
+bool hasCopy(const Request &request, bool sparse, size_t states) {
+  return !sparse && request.outputs.size() == states + 1;
+}
+
 bool readUpdate(Request &request, size_t states, UpdateArgs &args,
                 Reached &reached) {
   const View &grad = request.inputs[0];
@@ -39,8 +44,10 @@ bool readUpdate(Request &request, size_t states, UpdateArgs &args,
                    "expected one clip factor");
   if (args.sparse)
     return readRows(request, states, args, reached);
+  if (hasCopy(request, args.sparse, states))
+    cpu::expectCopy(request, states);
   std::vector<std::vector<int64_t>> strides = {grad.strides};
-  for (const View &state : request.outputs) {
+  for (const View &state : request.outputs.first(states)) {
     request.type(state, "a parameter or its state", planpb::F32);
     request.sameShape(grad, "the gradient", state, "a parameter or its state");
     strides.push_back(state.strides);
@@ -60,7 +67,9 @@ void bindStates(UpdateArgs &args, const KernelCall &call, size_t tensors) {
     args.second = ref(call.outputs[2]);
 }
 
-void bind(UpdateArgs &args, const KernelCall &call, const Reached &reached) {
+// `states`: without what is beside them.
+void bind(UpdateArgs &args, const KernelCall &call, size_t states,
+          const Reached &reached) {
   args.grad = ref(call.inputs[0]);
   if (args.clip)
     args.factor = ref(call.inputs[1]);
@@ -68,7 +77,9 @@ void bind(UpdateArgs &args, const KernelCall &call, const Reached &reached) {
     args.ids = ref(call.inputs[1 + args.clip]);
     args.firstRow = cpu::scalarInteger(call, 2);
   }
-  bindStates(args, call, call.outputs.size() - reached.outputs());
+  bindStates(args, call, states);
+  if (call.outputs.size() > states + reached.outputs())
+    args.copy = ref(call.outputs[states]);
 }
 
 void set(UpdateNumbers &args, const cpu::AdamWStep &step) {
@@ -107,8 +118,11 @@ public:
     args_.factor = args.factor;
     args_.clip = args.clip;
     args_.gradType = args.grad.type;
+    args_.copyType = args.copy.data ? args.copy.type : Type::F32;
     args_.tensors.add({args.grad.data, floats(args.param), floats(args.first),
-                       floats(args.second), args.loops.count, 0});
+                       floats(args.second),
+                       reinterpret_cast<uint16_t *>(args.copy.data),
+                       args.loops.count, 0});
   }
   Status run(Launcher &launcher) const override {
     return launcher.rows<id>(args_, args_.tensors.chunks, kItemThreads);
@@ -125,7 +139,7 @@ public:
           !(isContiguous(args.loops, o) && isAligned(operand.data)))
         return false;
     }
-    return true;
+    return !args.copy.data || isAligned(args.copy.data, sizeof(uint64_t));
   }
 
 private:
@@ -138,7 +152,15 @@ private:
         more->args_.factor.data != args_.factor.data ||
         more->args_.factor.type != args_.factor.type)
       return false;
-    return args_.tensors.addAll(more->args_.tensors);
+    // Those with a copy and those without one, but copies are of one type.
+    const Type none = Type::F32, copies = more->args_.copyType;
+    if (args_.copyType != none && copies != none && args_.copyType != copies)
+      return false;
+    if (!args_.tensors.addAll(more->args_.tensors))
+      return false;
+    if (copies != none)
+      args_.copyType = copies;
+    return true;
   }
   JoinedUpdateArgs args_;
 };
@@ -146,12 +168,12 @@ private:
 // Null where the operands do not lie so, or there are not the scalars.
 template <KernelId id, typename Scalars>
 std::unique_ptr<Joint>
-joinUpdate(const UpdateArgs &args, const Scalars &scalars,
+joinUpdate(const UpdateArgs &args, const Scalars &scalars, size_t states,
            const Reached &reached, const KernelCall &call) {
   if (call.scalars.size() < 2)
     return nullptr;
   UpdateArgs now = args;
-  bind(now, call, reached);
+  bind(now, call, states, reached);
   if (!JoinedUpdate<id>::takes(now))
     return nullptr;
   set(now, scalars.at(call.scalars[0].asDouble(), call.scalars[1].asInteger()));
@@ -198,23 +220,25 @@ KernelResult createSgd(Request &request, const Device &) {
   // The buffer may also be listed as an input: it is the same view.
   const size_t inputs = size_t{1} + args.clip + sparse;
   const bool listed = args.hasBuffer && request.inputs.size() == inputs + 1;
-  request.counts(inputs + listed, states + reached.outputs());
+  request.counts(inputs + listed,
+                 states + reached.outputs() + hasCopy(request, sparse, states));
   if (!request.ok() || !readUpdate(request, states, args, reached))
     return request.status();
   return makeJoining(
-      [args, sgd, reached](const KernelCall &call, Launcher &launcher) {
+      [args, sgd, states, reached](const KernelCall &call, Launcher &launcher) {
         if (call.scalars.size() < 2)
           return Status::error("sgd_update: expected the scalars lr and step");
         UpdateArgs now = args;
-        bind(now, call, reached);
+        bind(now, call, states, reached);
         const cpu::SgdStep step =
             sgd.at(call.scalars[0].asDouble(), call.scalars[1].asInteger());
         set(now, step);
         MERAK_RETURN_IF_ERROR(launcher.items<KernelId::Sgd>(now, now.count()));
         return reach(launcher, now, reached, call, step);
       },
-      [args, sgd, reached](const KernelCall &call) {
-        return joinUpdate<KernelId::JoinedSgd>(args, sgd, reached, call);
+      [args, sgd, states, reached](const KernelCall &call) {
+        return joinUpdate<KernelId::JoinedSgd>(args, sgd, states, reached,
+                                               call);
       });
 }
 
@@ -227,7 +251,8 @@ KernelResult makeUpdate(Request &request, bool sparse, const Scalars &scalars) {
   Reached reached;
   reached.notes = sparse && request.integer("reaches", 0) != 0;
   if (!request.counts(size_t{1} + args.clip + sparse,
-                      states + reached.outputs()) ||
+                      states + reached.outputs() +
+                          hasCopy(request, sparse, states)) ||
       !readUpdate(request, states, args, reached))
     return request.status();
   return makeJoining(
@@ -235,7 +260,7 @@ KernelResult makeUpdate(Request &request, bool sparse, const Scalars &scalars) {
         if (call.scalars.size() < 2)
           return Status::error("an update: expected the scalars lr and step");
         UpdateArgs now = args;
-        bind(now, call, reached);
+        bind(now, call, states, reached);
         const auto step =
             scalars.at(call.scalars[0].asDouble(), call.scalars[1].asInteger());
         set(now, step);
@@ -243,7 +268,7 @@ KernelResult makeUpdate(Request &request, bool sparse, const Scalars &scalars) {
         return reach(launcher, now, reached, call, step);
       },
       [=](const KernelCall &call) {
-        return joinUpdate<joined>(args, scalars, reached, call);
+        return joinUpdate<joined>(args, scalars, states, reached, call);
       });
 }
 

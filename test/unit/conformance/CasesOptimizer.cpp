@@ -234,6 +234,22 @@ Case rowsCase(Case whole, const Shape &idShape, int64_t first,
   return c;
 }
 
+// The same, and the new parameter in 16 bits beside it.
+Case copiedCase(const Case &whole, planpb::DType half) {
+  Case c = whole;
+  c.name += fmt::format(" copied to {}", runtime::dtypeName(half));
+  c.outputs.push_back(random(whole.outputs[0].shape, 9, -1, 1, half));
+  roundToType(c.outputs.back());
+  c.reference = [whole, half](const Case &k) {
+    Case without = k;
+    without.outputs.pop_back();
+    Tensors out = whole.reference(without);
+    out.push_back({half, out[0].shape, out[0].v});
+    return out;
+  };
+  return c;
+}
+
 // A rows case whose rows reach the step, which is noted as `numbers`.
 Case reachingCase(Case c, const std::vector<double> &numbers) {
   constexpr int64_t kSteps = 4;
@@ -468,6 +484,13 @@ std::vector<Case> optimizerCases() {
     cases.push_back(replayCase(whole, false, planpb::I64, 0, 1));
     cases.push_back(replayCase(whole, false, planpb::I64, 0, 4));
   }
+  for (planpb::DType half : {planpb::BF16, planpb::F16})
+    for (const Case &whole :
+         {sgdCase({7, 33}, 0, false, 0, true, 3),
+          sgdCase({7, 33}, 0.9, false, 0.2, false, 3), adamWCase({}, true, 2),
+          adamWCase({0, 3}, false, 2), adamWCase({3, 4, 5}, false, 7),
+          adamWCase({4103}, true, 7), adagradCase({3, 45}, true, 1, 5)})
+      cases.push_back(copiedCase(whole, half));
   cases.push_back(squareSumCase({300000}));
   // More than a chunk of a device's kernels, and no whole number of packs.
   cases.push_back(adamWCase({4103}, true, 7));

@@ -94,6 +94,32 @@ TEST_P(Conformance, MatchesReference) {
   }
 }
 
+// A copy of a parameter in 16 bits has the bits that converting the parameter
+// gives; an update that changes nothing leaves it.
+TEST_P(Conformance, CopiesAreRoundedParameters) {
+  Case c = cases()[GetParam()];
+  const planpb::DType half =
+      c.outputs.empty() ? planpb::F32 : c.outputs.back().dtype;
+  if (!c.updates || (half != planpb::BF16 && half != planpb::F16))
+    return;
+  for (MemoryLayout layout : kLayouts) {
+    Outcome outcome = runCase(c, layout, 2, false);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.str();
+    Tensor rounded{half, outcome.outputs[0].shape, outcome.outputs[0].v};
+    roundToType(rounded);
+    EXPECT_EQ(outcome.outputs.back().v, rounded.v) << layoutName(layout);
+  }
+  if (c.attrs.at("clip") == "0")
+    return;
+  c.inputs[1].v = {std::numeric_limits<double>::quiet_NaN()};
+  Outcome outcome = runCase(c, MemoryLayout::Dense, 2, false);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.str();
+  for (size_t i = 0; i < c.outputs.size(); ++i) {
+    roundToType(c.outputs[i]);
+    EXPECT_EQ(outcome.outputs[i].v, c.outputs[i].v);
+  }
+}
+
 // The first operands in 16 bits and the others as they are: computed in f32,
 // and rounded once. Statistics (mean, rstd, lse) are never in 16 bits.
 void matchesReferenceIn(planpb::DType half, double tolerance, Case c) {
@@ -229,6 +255,22 @@ TEST(ConformanceTable, UnsupportedCasesHaveReasons) {
     EXPECT_NE(outcome.status.str().find("of type f32, found f64"),
               std::string::npos)
         << op << ": " << outcome.status.str();
+  }
+  // Of a parameter itself, and of a copy that is none.
+  for (auto [dtype, said] :
+       {std::pair(planpb::BF16, "of type f32, found bf16"),
+        std::pair(planpb::I32, "in bf16 or f16, found i32")}) {
+    auto copied =
+        std::find_if(cases().begin(), cases().end(), [](const Case &c) {
+          return c.updates && c.outputs.back().dtype == planpb::BF16;
+        });
+    ASSERT_NE(copied, cases().end());
+    Case c = *copied;
+    (dtype == planpb::BF16 ? c.outputs.front() : c.outputs.back()).dtype =
+        dtype;
+    const std::string found =
+        runCase(c, MemoryLayout::Dense, 1, false).status.str();
+    EXPECT_NE(found.find(said), std::string::npos) << found;
   }
   auto update = std::find_if(cases().begin(), cases().end(),
                              [](const Case &c) { return c.updates; });

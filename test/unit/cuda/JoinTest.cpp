@@ -1,6 +1,7 @@
 // Calls that follow each other are joined to one launch, and give what they
 // give one by one.
 #include "runtime/backends/cuda/CudaBackend.h"
+#include "runtime/core/HalfFloat.h"
 #include "runtime/layout/Strides.h"
 #include "test/unit/cuda/EmulatedDevice.h"
 
@@ -104,6 +105,18 @@ protected:
           {"eps", "1e-8"},
           {"weight_decay", std::to_string(decay)}});
   }
+  // One whose parameter has a copy in 16 bits.
+  void copied(int64_t count, planpb::DType dtype, int64_t shift = 0) {
+    adam(count);
+    Step whole = std::move(steps.back());
+    steps.pop_back();
+    View copy = floats({count}, shift);
+    copy.dtype = dtype;
+    whole.outputs.push_back(copy);
+    std::map<std::string, std::string> attrs(whole.instruction.attrs().begin(),
+                                             whole.instruction.attrs().end());
+    step("adamw_update", whole.inputs, whole.outputs, whole.scalars, attrs);
+  }
   // All steps as they would be run, and what memory holds then.
   std::vector<float> run(bool followed) {
     std::copy(original.begin(), original.end(), memory.begin());
@@ -137,6 +150,32 @@ TEST_F(JoinTest, UpdatesOfManyTensors) {
   for (int i = 0; i < 130; ++i)
     adam(i % 5 == 4 ? 4096 + i : i);
   EXPECT_EQ(joined(KernelId::JoinedAdamW), 3); // 64 tensors each
+}
+
+TEST_F(JoinTest, UpdatesWithCopiesAndWithout) {
+  for (int i = 0; i < 100; ++i)
+    if (i % 3 == 0)
+      adam(100 + i);
+    else
+      copied(i % 5 == 4 ? 4096 + i : i, planpb::BF16);
+  EXPECT_EQ(joined(KernelId::JoinedAdamW), 2); // 64 tensors each
+  copied(9, planpb::F16);
+  adam(9);
+  copied(9, planpb::BF16);
+  EXPECT_EQ(joined(KernelId::JoinedAdamW), 4); // copies of one type each
+  copied(100, planpb::BF16, 1);
+  copied(100, planpb::BF16);
+  EXPECT_EQ(joined(KernelId::JoinedAdamW), 5);
+  EXPECT_EQ(device->launches[KernelId::AdamW], 1);
+  for (const Step &s : steps)
+    for (int64_t i = 0; s.outputs.size() > 3 && i < s.outputs[3].shape[0];
+         ++i) {
+      const float param = static_cast<float *>(s.outputs[0].data)[i];
+      ASSERT_EQ(static_cast<uint16_t *>(s.outputs[3].data)[i],
+                s.outputs[3].dtype == planpb::BF16
+                    ? runtime::floatToBf16(param)
+                    : runtime::floatToF16(param));
+    }
 }
 
 TEST_F(JoinTest, UpdatesOfOneKindOnly) {

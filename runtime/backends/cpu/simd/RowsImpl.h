@@ -401,4 +401,37 @@ void rowAdagrad(float *param, float *sum, const float *grad, int64_t n,
   });
 }
 
+// As HalfFloat.h has them, without branches, so that the compiler makes
+// vectors of both; inline functions from there would be one for all sets of
+// instructions.
+MERAK_INLINE uint16_t narrowToBf16(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const bool isNan = (bits & 0x7fffffff) > 0x7f800000;
+  return static_cast<uint16_t>(isNan ? (bits >> 16) | 0x40 : rounded);
+}
+MERAK_INLINE uint16_t narrowToF16(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  const uint32_t magnitude = bits & 0x7fffffff;
+  // Below 2^-14 the spacing is 2^-24: adding 0.5 leaves it in the low bits.
+  const uint32_t small =
+      __builtin_bit_cast(uint32_t,
+                         __builtin_bit_cast(float, magnitude) + 0.5f) -
+      0x3f000000;
+  const uint32_t normal =
+      (magnitude + 0xfff + ((magnitude >> 13) & 1) - 0x38000000) >> 13;
+  uint32_t result = magnitude < 0x38800000 ? small : normal;
+  result = magnitude >= 0x477ff000 ? 0x7c00 : result; // 65536 or more
+  result = magnitude > 0x7f800000 ? 0x7e00 : result;  // not a number
+  return static_cast<uint16_t>(result | ((bits >> 16) & 0x8000));
+}
+void rowNarrow(uint16_t *y, const float *x, int64_t n, bool isF16) {
+  if (isF16)
+    for (int64_t i = 0; i < n; ++i)
+      y[i] = narrowToF16(x[i]);
+  else
+    for (int64_t i = 0; i < n; ++i)
+      y[i] = narrowToBf16(x[i]);
+}
+
 } // namespace

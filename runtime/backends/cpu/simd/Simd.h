@@ -134,6 +134,8 @@ struct Simd {
               float factor, const SgdStep &step);
   void (*adagrad)(float *param, float *sum, const float *grad, int64_t n,
                   float factor, const AdagradStep &step);
+  // y = x as bf16, or as f16: floatToBf16 and floatToF16 (HalfFloat.h).
+  void (*narrow)(uint16_t *y, const float *x, int64_t n, bool isF16);
 
   // y = x * scale or 0; x[0] is element `first` of the global tensor.
   void (*dropout)(float *y, const float *x, int64_t n, uint64_t first,

@@ -39,6 +39,7 @@ constexpr Simd makeTable(const char *name) {
           rowAdamWReplay,
           rowSgd,
           rowAdagrad,
+          rowNarrow,
           rowDropout,
           transpose32};
 }

@@ -26,6 +26,7 @@ struct UpdateNumbers {
 // row-sparse gradient [ids, columns] those are the columns of a row.
 struct UpdateArgs : UpdateNumbers {
   Ref grad, factor, param, first, second;
+  Ref copy; // the parameter in 16 bits, which lies as it does; null: none
   Loops<4> loops;
   Ref ids; // with `sparse`
   bool sparse = false;
@@ -124,6 +125,8 @@ MERAK_HD void updateBody(const Block &block, const UpdateArgs &a) {
     if (kHasSecond<kind>)
       store<float>(a.second, o[3], e.second, false);
     store<float>(a.param, o[1], e.p, false);
+    if (a.copy.data)
+      store<float>(a.copy, o[1], e.p, false);
   }
 }
 
@@ -144,16 +147,22 @@ MERAK_HD void sgdBody(const Block &block, const UpdateArgs &a) {
 struct UpdatePart {
   const char *grad = nullptr;
   float *param = nullptr, *first = nullptr, *second = nullptr;
-  int64_t count = 0; // elements
+  uint16_t *copy = nullptr; // null: none
+  int64_t count = 0;        // elements
   int32_t chunk = 0;
 };
 struct JoinedUpdateArgs : UpdateNumbers {
   Joined<UpdatePart, 64, 4096> tensors;
   Ref factor;
   Type gradType = Type::F32;
+  Type copyType = Type::F32; // of all copies; F32: there is none
   bool clip = false;
 };
 static_assert(sizeof(JoinedUpdateArgs) <= kMostArgBytes);
+
+MERAK_HD uint16_t narrowTo(Type type, float x) {
+  return type == Type::F16 ? AsF16::narrow(x) : AsBf16::narrow(x);
+}
 
 template <UpdateKind kind, typename As, typename Block>
 MERAK_HD void updateChunk(const Block &block, const JoinedUpdateArgs &a,
@@ -199,6 +208,13 @@ MERAK_HD void updateChunk(const Block &block, const JoinedUpdateArgs &a,
       if (kHasSecond<kind>)
         storePack(part.second + at, second[u]);
       storePack(part.param + at, p[u]);
+      if (part.copy) {
+        Pack<uint16_t, kSize> narrow;
+        MERAK_UNROLL
+        for (int k = 0; k < kSize; ++k)
+          narrow.words[k] = narrowTo(a.copyType, p[u].words[k]);
+        storePack(part.copy + at, narrow);
+      }
     }
   }
   // What is left of the tensor behind its last pack.
@@ -212,6 +228,8 @@ MERAK_HD void updateChunk(const Block &block, const JoinedUpdateArgs &a,
     if (kHasSecond<kind>)
       part.second[i] = e.second;
     part.param[i] = e.p;
+    if (part.copy)
+      part.copy[i] = narrowTo(a.copyType, e.p);
   }
 }
 
