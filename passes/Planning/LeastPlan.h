@@ -20,7 +20,8 @@ struct StoredShares {
 };
 
 // Of the only cuts of `options`, which compare none, under any of their
-// schedules, if it is above their limit; else that of one that is not. `least`
+// schedules. With a limit: of one that is not above it; of those that are no
+// more than is needed to know it, which may be less than they take. `least`
 // is of parameters in parts, `model` of whole ones. Infinite where each has a
 // stage without a place.
 double leastOfOnlyCuts(const StageModel &model, const LeastSeconds &least,

@@ -395,6 +395,50 @@ TEST(LeastSeconds, NoQuickPlanInPartsIsCalledSlowerThanItIs) {
   EXPECT_GT(withoutPlace, 10);
 }
 
+// With a limit what the first devices make again may be enough to know.
+TEST(LeastSeconds, TooMuchMadeAgainIsKnownSoonerAndIsTheSame) {
+  int compared = 0, again = 0;
+  for (unsigned seed = 30; seed < 42; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, seed % 2 ? 0.35 : 0.6);
+    PlanSearch search(made->input);
+    const std::vector<Degrees> every = *search.degrees();
+    for (const Degrees &d : every) {
+      Result<const PlanSearch::Sharding *> whole = search.sharding(d, {});
+      if (d.dp == 1 || !whole.ok())
+        continue;
+      const SearchPolicy policy = ownPolicy(made->input.pinned);
+      const PipelineShape shape =
+          makePipelineShape(made->input.cluster, d, made->input.memoryBytes,
+                            made->input.reduction);
+      const LeastSeconds sums = (*whole)->least->storedInParts(d.dp, 1);
+      for (int chunks : {1, 2}) {
+        if (chunks > 1 && (d.pp == 1 || d.microbatches % d.pp != 0))
+          continue;
+        PipelineOptions options = pipelineOptions(policy, "auto");
+        options.cut = CutRule::MinMax;
+        options.fitting = true;
+        options.chunks = chunks;
+        options.schedules = searchedSchedules(chunks > 1);
+        const auto leastWithin = [&](double limit) {
+          options.limit = limit;
+          return leastOfOnlyCuts(*(*whole)->model, sums,
+                                 StoredShares::of(1, d.dp), shape, options);
+        };
+        const double least = leastWithin(0);
+        if (!std::isfinite(least))
+          continue;
+        for (double limit : {0.5, 0.9, 0.999, 1.001, 2.0})
+          EXPECT_EQ(leastWithin(limit * least) > limit * least, limit < 1)
+              << seed << " " << d.str() << " " << chunks << " " << limit;
+        ++compared;
+        again += least > sums.of(shape);
+      }
+    }
+  }
+  EXPECT_GT(compared, 40);
+  EXPECT_GT(again, 20);
+}
+
 // Replicas and stages differ in nothing but their number, with seams in front
 // of tokens as without: what one of them costs is made once.
 TEST(PlanSearch, SequenceParallelismIsTheSameOnAllReplicas) {
