@@ -75,9 +75,22 @@ static std::string structureOf(func::FuncOp function) {
   return text;
 }
 
+// Nobody takes a step along a dimension of size 1.
+template <typename Strides>
+static bool stepsAlike(ArrayRef<int64_t> shape, const Strides &a,
+                       const Strides &b) {
+  return llvm::all_of(llvm::zip_equal(shape, a, b), [](auto of) {
+    auto [size, from, to] = of;
+    return size <= 1 || from == to;
+  });
+}
+
 // An input may share memory with an output if every element of it is read at
 // the place of the domain where the same element of the output is written.
 static void findInPlace(const KernelGraph &graph, CompiledKernel &kernel) {
+  SmallVector<int64_t> sizes;
+  for (const auto &dim : graph.dims)
+    sizes.push_back(dim.size);
   for (unsigned o = 0; o < graph.outputAccess.size(); ++o) {
     const Access &written = graph.accesses[graph.outputAccess[o]];
     const KernelOperand &output = graph.operands[written.operand];
@@ -91,9 +104,10 @@ static void findInPlace(const KernelGraph &graph, CompiledKernel &kernel) {
       const KernelOperand &input = graph.operands[i];
       bool same = input.element == output.element &&
                   input.shape == output.shape &&
-                  input.strides == output.strides;
+                  stepsAlike(input.shape, input.strides, output.strides);
       for (const Access &access : graph.accesses)
-        same &= access.operand != i || access.strides == written.strides;
+        same &= access.operand != i ||
+                stepsAlike(sizes, access.strides, written.strides);
       if (same)
         kernel.inPlace.emplace_back(i, o);
     }

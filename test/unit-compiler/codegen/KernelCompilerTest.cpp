@@ -398,6 +398,11 @@ TEST(KernelCompiler, SaysWhichOperandsMayShareMemory) {
   EXPECT_EQ(same.object.kernels["affine"].inPlace, first);
   Kernels transposed(affine(8, 20, strides({1, 8}), ""), "x86-64");
   EXPECT_TRUE(transposed.object.kernels["affine"].inPlace.empty());
+  // One row is one whatever the step to the next.
+  Kernels row(affine(1, 20, strides({0, 1}), ""), "x86-64");
+  EXPECT_EQ(row.object.kernels["affine"].inPlace, first);
+  Kernels twice(affine(2, 20, strides({0, 1}), ""), "x86-64");
+  EXPECT_TRUE(twice.object.kernels["affine"].inPlace.empty());
 }
 
 TEST(KernelCompiler, ReportsAllProblemsAtOnce) {
