@@ -1,4 +1,5 @@
 #include "passes/CostModel/Cost.h"
+#include "passes/CostModel/DeviceGroup.h"
 
 #include "runtime/plan/LibraryKernels.h"
 
@@ -258,6 +259,15 @@ static GroupShape shapeOf(const std::vector<int64_t> &devices,
   return group;
 }
 
+// To the next one of a ring.
+static Link linkAfter(const std::vector<int64_t> &devices, size_t i,
+                      const Cluster &cluster, int64_t sharing) {
+  Link link = cluster.between(devices[i], devices[(i + 1) % devices.size()]);
+  if (link.shared)
+    link.bandwidth /= double(std::max<int64_t>(sharing, 1));
+  return link;
+}
+
 double collectiveSeconds(Collective kind, double bytes,
                          const std::vector<int64_t> &devices,
                          const Cluster &cluster, int64_t sharing) {
@@ -269,13 +279,43 @@ double collectiveSeconds(Collective kind, double bytes,
     return std::max(
         seconds, ncclSeconds(kind, bytes, shapeOf(devices, cluster, sharing)));
   int64_t count = int64_t(devices.size());
-  for (int64_t i = 0; i < count; ++i) {
-    Link link = cluster.between(devices[i], devices[size_t((i + 1) % count)]);
-    if (link.shared)
-      link.bandwidth /= double(std::max<int64_t>(sharing, 1));
-    seconds = std::max(seconds, collectiveSeconds(kind, bytes, count, link,
+  for (int64_t i = 0; i < count; ++i)
+    seconds = std::max(seconds, collectiveSeconds(kind, bytes, count,
+                                                  linkAfter(devices, size_t(i),
+                                                            cluster, sharing),
                                                   cluster.algorithm));
+  return seconds;
+}
+
+DeviceGroup::DeviceGroup(const std::vector<int64_t> &devices,
+                         const Cluster &cluster, int64_t sharing)
+    : count(int64_t(devices.size())), algorithm(cluster.algorithm) {
+  if (count < 2)
+    return;
+  const Device &first = cluster.device(devices.front());
+  if (std::any_of(
+          std::begin(kCollectives), std::end(kCollectives),
+          [&](const char *name) { return first.kernels.count(name) > 0; }))
+    host = first;
+  if (algorithm == Algorithm::Nccl) {
+    shape = shapeOf(devices, cluster, sharing);
+    return;
   }
+  for (size_t i = 0; i < devices.size(); ++i)
+    if (const Link link = linkAfter(devices, i, cluster, sharing);
+        std::find(links.begin(), links.end(), link) == links.end())
+      links.push_back(link);
+}
+
+double DeviceGroup::seconds(Collective kind, double bytes) const {
+  if (count < 2)
+    return 0;
+  double seconds = host ? hostSeconds(*host, nameOf(kind), bytes) : 0;
+  if (algorithm == Algorithm::Nccl)
+    return std::max(seconds, ncclSeconds(kind, bytes, shape));
+  for (const Link &link : links)
+    seconds = std::max(seconds,
+                       collectiveSeconds(kind, bytes, count, link, algorithm));
   return seconds;
 }
 

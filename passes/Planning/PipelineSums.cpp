@@ -1,5 +1,7 @@
 #include "passes/Planning/PipelineSums.h"
 
+#include "passes/CostModel/DeviceGroup.h"
+
 #include "passes/Planning/StageCosts.h"
 
 #include <algorithm>
@@ -22,10 +24,10 @@ PipelineSums::reductionOver(const std::vector<int64_t> &devices, int64_t tp,
   reduce.place =
       kPlaces + int(places.try_emplace(devices, places.size()).first->second);
   reduce.early = early;
-  reduce.seconds = [this, devices, tp](double bytes) {
-    return costmodel::collectiveSeconds(costmodel::Collective::AllReduce, bytes,
-                                        devices, input.cluster,
-                                        std::min(input.cluster.perNode, tp));
+  auto group = std::make_shared<const costmodel::DeviceGroup>(
+      devices, input.cluster, std::min(input.cluster.perNode, tp));
+  reduce.seconds = [group](double bytes) {
+    return group->seconds(costmodel::Collective::AllReduce, bytes);
   };
   reduce.bucketBytes =
       input.reduction.bucketBytes.value_or(worthJoining(reduce.seconds));

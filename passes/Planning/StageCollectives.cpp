@@ -1,3 +1,4 @@
+#include "passes/CostModel/DeviceGroup.h"
 #include "passes/Planning/StageProblemBuilder.h"
 
 #include <algorithm>
@@ -99,17 +100,11 @@ StageProblemBuilder::groupOf(const std::vector<std::string> &axes) const {
 static ParameterLinks linksOver(const std::vector<int64_t> &devices,
                                 int64_t sharing,
                                 const StageCostOptions &options) {
-  struct Over {
-    costmodel::Cluster machine;
-    std::vector<int64_t> devices;
-  };
   // What searches copy often has it in common.
-  auto group = std::make_shared<const Over>(Over{options.cluster, devices});
+  auto group = std::make_shared<const costmodel::DeviceGroup>(
+      devices, options.cluster, sharing);
   auto over = [&](costmodel::Collective kind) {
-    return [kind, group, sharing](double bytes) {
-      return costmodel::collectiveSeconds(kind, bytes, group->devices,
-                                          group->machine, sharing);
-    };
+    return [kind, group](double bytes) { return group->seconds(kind, bytes); };
   };
   ParameterLinks links;
   links.gather = over(costmodel::Collective::AllGather);

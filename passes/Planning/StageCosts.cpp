@@ -1,5 +1,6 @@
 #include "passes/Planning/StageCosts.h"
 
+#include "passes/CostModel/DeviceGroup.h"
 #include "passes/Planning/StageProblemBuilder.h"
 
 #include <algorithm>
@@ -57,16 +58,15 @@ PipelineShape makePipelineShape(const costmodel::Cluster &cluster,
                                     s * inStage + i, cluster.count - 1))]);
       shape.slowness.push_back(1 / least);
     }
-  auto machine = std::make_shared<const costmodel::Cluster>(cluster);
   // Over `n` devices, `stride` apart, with that many groups side by side.
   auto reduced = [&](int64_t n, int64_t stride) {
     std::vector<int64_t> devices;
     for (int64_t i = 0; i < n; ++i)
       devices.push_back(std::min(i * stride, cluster.count - 1));
-    int64_t sharing = std::min(cluster.perNode, stride);
-    return [=](double bytes) {
-      return costmodel::collectiveSeconds(costmodel::Collective::AllReduce,
-                                          bytes, devices, *machine, sharing);
+    auto group = std::make_shared<const costmodel::DeviceGroup>(
+        devices, cluster, std::min(cluster.perNode, stride));
+    return [group](double bytes) {
+      return group->seconds(costmodel::Collective::AllReduce, bytes);
     };
   };
   shape.reduce.early = reduction.early;

@@ -1,5 +1,7 @@
 #include "passes/Planning/StageMeshes.h"
+
 #include "passes/CostModel/ClusterNodes.h"
+#include "passes/CostModel/DeviceGroup.h"
 
 #include <algorithm>
 #include <map>
@@ -244,12 +246,11 @@ Result<PipelineShape> StageMeshes::shapeOf(const PipelineStages &pipeline,
     mesh.reduce.bucketBytes = bucket;
   // One all-reduce over all ranks of the parts that each has of the squares.
   std::sort(ranks.begin(), ranks.end());
-  auto all = std::make_shared<const costmodel::Cluster>(machine);
   if (ranks.size() > 1)
-    shape.stageNorm = [all, ranks](double bytes) {
-      return costmodel::collectiveSeconds(costmodel::Collective::AllReduce,
-                                          bytes, ranks, *all, 1);
-    };
+    shape.stageNorm =
+        [all = costmodel::DeviceGroup(ranks, machine)](double bytes) {
+          return all.seconds(costmodel::Collective::AllReduce, bytes);
+        };
   shape.reduce = shape.meshes.front().reduce;
   if (ranks.size() > 1)
     shape.reshard =

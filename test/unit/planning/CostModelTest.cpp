@@ -1,6 +1,7 @@
 // Cluster files and predicted times.
 #include "passes/CostModel/Cost.h"
 #include "passes/CostModel/Describe.h"
+#include "passes/CostModel/DeviceGroup.h"
 
 #include <gtest/gtest.h>
 
@@ -367,6 +368,36 @@ TEST(Cost, NcclTakesDevicesInAnyOrder) {
   EXPECT_DOUBLE_EQ(
       collectiveSeconds(Collective::AllReduce, 7e9, mixed, cluster),
       8 * 5e-6 + 4 * 10e-6 + 12e9 / 100e9);
+}
+
+// Whatever the algorithm, links and own work of the devices.
+TEST(DeviceGroup, TakesAsLongAsTheCollectiveOfItsDevices) {
+  for (Algorithm algorithm :
+       {Algorithm::Ring, Algorithm::Tree, Algorithm::Direct, Algorithm::Nccl})
+    for (bool shared : {false, true})
+      for (bool measured : {false, true}) {
+        Cluster cluster = ncclCluster();
+        cluster.algorithm = algorithm;
+        cluster.inter.shared = shared;
+        KernelRates own;
+        own.launch = 1e-3;
+        if (measured)
+          cluster.kinds.front().kernels["all_gather"] = own;
+        for (const std::vector<int64_t> &devices :
+             {everyNth(1, 1), everyNth(8, 1), everyNth(8, 8), everyNth(64, 1),
+              std::vector<int64_t>{40, 8, 0, 1, 9, 41, 2}})
+          for (int64_t sharing : {1, 4}) {
+            const DeviceGroup group(devices, cluster, sharing);
+            for (double bytes : {8.0, 1e6, 64e9})
+              for (Collective kind :
+                   {Collective::AllReduce, Collective::AllGather,
+                    Collective::ReduceScatter, Collective::AllToAll,
+                    Collective::Broadcast})
+                EXPECT_EQ(
+                    group.seconds(kind, bytes),
+                    collectiveSeconds(kind, bytes, devices, cluster, sharing));
+          }
+      }
 }
 
 TEST(Cost, NcclGathersInRings) {

@@ -1,0 +1,28 @@
+// A group of devices that a collective is asked about for many sizes: it is
+// looked at once, which matters for thousands of devices.
+#pragma once
+
+#include "passes/CostModel/Cost.h"
+
+#include <optional>
+#include <vector>
+
+namespace merak::costmodel {
+
+class DeviceGroup {
+public:
+  // `sharing`: see collectiveSeconds().
+  DeviceGroup(const std::vector<int64_t> &devices, const Cluster &cluster,
+              int64_t sharing = 1);
+  // collectiveSeconds() of the devices.
+  double seconds(Collective kind, double bytes) const;
+
+private:
+  int64_t count = 0;
+  Algorithm algorithm = Algorithm::Ring;
+  GroupShape shape;           // for NCCL
+  std::vector<Link> links;    // for others, all that differ between neighbours
+  std::optional<Device> host; // if its own work is known
+};
+
+} // namespace merak::costmodel
