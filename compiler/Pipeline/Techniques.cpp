@@ -96,7 +96,7 @@ const std::vector<Technique> &techniques() {
        [](const O &o) {
          return o.sparse != "off"
                     ? nullptr
-                    : "planning with up to three of them takes two to eleven "
+                    : "planning with up to three of them takes up to eight "
                       "times as long";
        }},
       {"parts", "stages have devices and degrees of their own",

@@ -259,52 +259,44 @@ static GroupShape shapeOf(const std::vector<int64_t> &devices,
   return group;
 }
 
-// To the next one of a ring.
-static Link linkAfter(const std::vector<int64_t> &devices, size_t i,
-                      const Cluster &cluster, int64_t sharing) {
-  Link link = cluster.between(devices[i], devices[(i + 1) % devices.size()]);
-  if (link.shared)
-    link.bandwidth /= double(std::max<int64_t>(sharing, 1));
-  return link;
+// Between neighbours of a ring, all that differ.
+static std::vector<Link> linksOf(const std::vector<int64_t> &devices,
+                                 const Cluster &cluster, int64_t sharing) {
+  std::vector<Link> links;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    Link link = cluster.between(devices[i], devices[(i + 1) % devices.size()]);
+    if (link.shared)
+      link.bandwidth /= double(std::max<int64_t>(sharing, 1));
+    if (std::find(links.begin(), links.end(), link) == links.end())
+      links.push_back(link);
+  }
+  return links;
 }
 
-double collectiveSeconds(Collective kind, double bytes,
-                         const std::vector<int64_t> &devices,
-                         const Cluster &cluster, int64_t sharing) {
-  if (devices.size() < 2)
-    return 0;
-  double seconds =
-      hostSeconds(cluster.device(devices.front()), nameOf(kind), bytes);
+DeviceGroup DeviceGroup::within(const std::vector<int64_t> &devices,
+                                const Cluster &cluster, int64_t sharing) {
+  DeviceGroup group;
+  group.count = int64_t(devices.size());
+  group.algorithm = cluster.algorithm;
+  if (group.count < 2)
+    return group;
+  group.host = {std::shared_ptr<void>(), &cluster.device(devices.front())};
   if (cluster.algorithm == Algorithm::Nccl)
-    return std::max(
-        seconds, ncclSeconds(kind, bytes, shapeOf(devices, cluster, sharing)));
-  int64_t count = int64_t(devices.size());
-  for (int64_t i = 0; i < count; ++i)
-    seconds = std::max(seconds, collectiveSeconds(kind, bytes, count,
-                                                  linkAfter(devices, size_t(i),
-                                                            cluster, sharing),
-                                                  cluster.algorithm));
-  return seconds;
+    group.shape = shapeOf(devices, cluster, sharing);
+  else
+    group.links = linksOf(devices, cluster, sharing);
+  return group;
 }
 
 DeviceGroup::DeviceGroup(const std::vector<int64_t> &devices,
                          const Cluster &cluster, int64_t sharing)
-    : count(int64_t(devices.size())), algorithm(cluster.algorithm) {
-  if (count < 2)
-    return;
-  const Device &first = cluster.device(devices.front());
-  if (std::any_of(
-          std::begin(kCollectives), std::end(kCollectives),
-          [&](const char *name) { return first.kernels.count(name) > 0; }))
-    host = first;
-  if (algorithm == Algorithm::Nccl) {
-    shape = shapeOf(devices, cluster, sharing);
-    return;
-  }
-  for (size_t i = 0; i < devices.size(); ++i)
-    if (const Link link = linkAfter(devices, i, cluster, sharing);
-        std::find(links.begin(), links.end(), link) == links.end())
-      links.push_back(link);
+    : DeviceGroup(within(devices, cluster, sharing)) {
+  const bool works =
+      host && std::any_of(std::begin(kCollectives), std::end(kCollectives),
+                          [&](const char *name) {
+                            return host->kernels.count(name) > 0;
+                          });
+  host = works ? std::make_shared<const Device>(*host) : nullptr;
 }
 
 double DeviceGroup::seconds(Collective kind, double bytes) const {
@@ -317,6 +309,12 @@ double DeviceGroup::seconds(Collective kind, double bytes) const {
     seconds = std::max(seconds,
                        collectiveSeconds(kind, bytes, count, link, algorithm));
   return seconds;
+}
+
+double collectiveSeconds(Collective kind, double bytes,
+                         const std::vector<int64_t> &devices,
+                         const Cluster &cluster, int64_t sharing) {
+  return DeviceGroup::within(devices, cluster, sharing).seconds(kind, bytes);
 }
 
 double transferSeconds(const Link &link, double bytes) {

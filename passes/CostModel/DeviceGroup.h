@@ -4,7 +4,7 @@
 
 #include "passes/CostModel/Cost.h"
 
-#include <optional>
+#include <memory>
 #include <vector>
 
 namespace merak::costmodel {
@@ -18,11 +18,19 @@ public:
   double seconds(Collective kind, double bytes) const;
 
 private:
+  friend double collectiveSeconds(Collective kind, double bytes,
+                                  const std::vector<int64_t> &devices,
+                                  const Cluster &cluster, int64_t sharing);
+  // With the first device as the cluster has it, which must outlive this.
+  static DeviceGroup within(const std::vector<int64_t> &devices,
+                            const Cluster &cluster, int64_t sharing);
+  DeviceGroup() = default;
+
   int64_t count = 0;
   Algorithm algorithm = Algorithm::Ring;
-  GroupShape shape;           // for NCCL
-  std::vector<Link> links;    // for others, all that differ between neighbours
-  std::optional<Device> host; // if its own work is known
+  GroupShape shape;        // for NCCL
+  std::vector<Link> links; // for others, all that differ between neighbours
+  std::shared_ptr<const Device> host; // null: none has work of its own
 };
 
 } // namespace merak::costmodel

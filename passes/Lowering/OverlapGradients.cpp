@@ -210,11 +210,6 @@ private:
     part.setCategory(plan::Category::gradients);
   }
 
-  static bool isWhole(ViewAttr view, plan::BufferOp buffer) {
-    return view.getOffset() == 0 && view.isDense() &&
-           view.getNumElements() ==
-               cast<RankedTensorType>(buffer.getType()).getNumElements();
-  }
   // The buffers between which the update reduces a sum of a step that nothing
   // but this reads; null: there are no such.
   std::pair<plan::BufferOp, plan::BufferOp>
@@ -226,8 +221,8 @@ private:
       return {};
     plan::BufferOp sum = buffers_.lookup(from), result = buffers_.lookup(to);
     if (result.getSlots() != 1 || result.getType() != sum.getType() ||
-        !isWhole(cast<ViewAttr>(op.getInputs()[0]), sum) ||
-        !isWhole(cast<ViewAttr>(op.getOutputs()[0]), result))
+        !lowering::isWhole(cast<ViewAttr>(op.getInputs()[0]), sum) ||
+        !lowering::isWhole(cast<ViewAttr>(op.getOutputs()[0]), result))
       return {};
     for (auto procedure : program_.getOps<plan::ProcedureOp>())
       for (auto other : procedure.getOps<plan::InstructionOpInterface>()) {

@@ -16,6 +16,21 @@ template <typename Visit> void forBuffers(mlir::ArrayAttr views, Visit visit) {
     visit(mlir::cast<plan::ViewAttr>(view).getBuffer().getAttr());
 }
 
+// Whether a view is all of its buffer, row major.
+inline bool isWhole(plan::ViewAttr view, plan::BufferOp buffer) {
+  return view.getOffset() == 0 && view.isDense() &&
+         view.getNumElements() ==
+             mlir::cast<mlir::RankedTensorType>(buffer.getType())
+                 .getNumElements();
+}
+
+// The same place of another buffer.
+inline plan::ViewAttr viewOf(mlir::StringAttr buffer, plan::ViewAttr view) {
+  return plan::ViewAttr::get(
+      view.getContext(), mlir::FlatSymbolRefAttr::get(buffer), view.getOffset(),
+      view.getShape(), view.getStrides());
+}
+
 struct Touched {
   BufferNames reads, writes;
   explicit Touched(plan::InstructionOpInterface op) {

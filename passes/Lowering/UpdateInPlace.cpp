@@ -1,5 +1,6 @@
 #include "passes/Lowering/Overwrites.h"
 #include "passes/Lowering/Passes.h"
+#include "passes/Lowering/Touched.h"
 
 using namespace mlir;
 
@@ -63,22 +64,12 @@ private:
     for (Attribute attr : views) {
       auto view = cast<ViewAttr>(attr);
       if (auto it = name_.find(view.getBuffer().getAttr()); it != name_.end()) {
-        view =
-            ViewAttr::get(view.getContext(), FlatSymbolRefAttr::get(it->second),
-                          view.getOffset(), view.getShape(), view.getStrides());
+        view = lowering::viewOf(it->second, view);
         changed = true;
       }
       list.push_back(view);
     }
     return changed ? ArrayAttr::get(views.getContext(), list) : views;
-  }
-
-  // The view is all of its buffer, row major.
-  bool isWhole(ViewAttr view) {
-    plan::BufferOp buffer = buffers_.lookup(view.getBuffer().getAttr());
-    return view.getOffset() == 0 && view.isDense() &&
-           view.getNumElements() ==
-               cast<RankedTensorType>(buffer.getType()).getNumElements();
   }
 
   void tryMerge(plan::InstructionOpInterface op, int64_t position) {
@@ -91,7 +82,7 @@ private:
       bool named = out.getCategory() == plan::Category::gradients &&
                    out.getTensor() && !out.isTransient() &&
                    !elsewhere_.contains(outName);
-      if (!(out.isTransient() || named) || !isWhole(output) ||
+      if (!(out.isTransient() || named) || !lowering::isWhole(output, out) ||
           uses_.lookup(outName).first != position)
         continue;
       for (unsigned i : lowering::overwritable(op, o)) {
@@ -102,7 +93,8 @@ private:
                            !in.getTensor() && !in.isTransient() &&
                            procedure_.getAction() == Action::U;
         if (!(in.isTransient() || accumulator) || in.getTensor() ||
-            !isWhole(input) || input.getShape() != output.getShape() ||
+            !lowering::isWhole(input, in) ||
+            input.getShape() != output.getShape() ||
             uses_.lookup(inName).second != position ||
             cast<RankedTensorType>(in.getType()).getElementType() !=
                 cast<RankedTensorType>(out.getType()).getElementType() ||

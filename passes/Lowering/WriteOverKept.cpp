@@ -98,12 +98,6 @@ private:
     return isa<plan::KernelOp, plan::LibraryOp>(*op);
   }
 
-  bool isWhole(ViewAttr view, plan::BufferOp buffer) {
-    return view.getOffset() == 0 && view.isDense() &&
-           view.getNumElements() ==
-               cast<RankedTensorType>(buffer.getType()).getNumElements();
-  }
-
   bool haveOneLayout(ViewAttr a, plan::BufferOp in, ViewAttr b,
                      plan::BufferOp out) {
     auto elementOf = [](plan::BufferOp buffer) {
@@ -199,11 +193,7 @@ private:
       SmallVector<Attribute> list;
       for (Attribute attr : views) {
         auto view = cast<ViewAttr>(attr);
-        if (nameOf(view) == from)
-          view = ViewAttr::get(view.getContext(), FlatSymbolRefAttr::get(to),
-                               view.getOffset(), view.getShape(),
-                               view.getStrides());
-        list.push_back(view);
+        list.push_back(nameOf(view) == from ? viewOf(to, view) : view);
       }
       return ArrayAttr::get(views.getContext(), list);
     };

@@ -79,14 +79,6 @@ private:
     return program_.lookupSymbol<plan::ProcedureOp>(call.getProcedure());
   }
 
-  bool isWhole(ViewAttr view) {
-    plan::BufferOp buffer = buffers_.lookup(view.getBuffer().getAttr());
-    return view.getOffset() == 0 &&
-           view.getNumElements() ==
-               cast<RankedTensorType>(buffer.getType()).getNumElements() &&
-           layout::isDense(view.getShape(), view.getStrides());
-  }
-
   // Sets a buffer of the step to zero, once.
   bool clears(plan::CallOp call, plan::LibraryOp fill) {
     if (fill.getOp() != "fill" || fill.getAccumulate() ||
@@ -97,7 +89,9 @@ private:
     auto real = dyn_cast<FloatAttr>(scalar.getValue());
     auto view = cast<ViewAttr>(fill.getOutputs()[0]);
     plan::BufferOp buffer = buffers_.lookup(view.getBuffer().getAttr());
-    return real && real.getValue().isZero() && isWhole(view) &&
+    return real && real.getValue().isZero() &&
+           lowering::isWhole(view,
+                             buffers_.lookup(view.getBuffer().getAttr())) &&
            !buffer.isTransient() && buffer.getSlots() == 1;
   }
 
@@ -129,8 +123,10 @@ private:
       auto view = cast<ViewAttr>(output);
       const StringAttr name = view.getBuffer().getAttr();
       plan::LibraryOp fill = clear_.lookup(name);
-      writes &= fill && isWhole(view) && !read.contains(name) &&
-                sums.insert(name).second;
+      writes &= fill &&
+                lowering::isWhole(
+                    view, buffers_.lookup(view.getBuffer().getAttr())) &&
+                !read.contains(name) && sums.insert(name).second;
       fills.push_back(fill);
     }
     for (ArrayAttr views : {op.getInputs(), op.getOutputs()})

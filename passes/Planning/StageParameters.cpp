@@ -107,7 +107,7 @@ void StageProblemBuilder::addConverted(int t,
 // Of what is converted once (copies from `first` on) one is kept from step to
 // step, which the update writes and nothing converts (passes/Lowering,
 // KeepCopies): its bytes.
-double StageProblemBuilder::keptBytes(StageParameter &parameter, size_t first) {
+double StageProblemBuilder::keepCopy(StageParameter &parameter, size_t first) {
   if (first >= parameter.copies.size())
     return 0;
   StageParameter::Copy &kept = parameter.copies[first];
@@ -273,7 +273,7 @@ void StageProblemBuilder::makeParameters() {
       parameter.updateSeconds =
           seconds({.name = options.updateKernel,
                    .bytes = gradient * options.updateTraffic +
-                            (sparse ? 0 : keptBytes(parameter, gathered))});
+                            (sparse ? 0 : keepCopy(parameter, gathered))});
       if (replayed.count(int(t)))
         addReplays(int(t), gradient, parameter);
       if (auto update = storedUpdates.find(int(t));
@@ -287,7 +287,7 @@ void StageProblemBuilder::makeParameters() {
       // Every replica has all rows: they are not summed.
       parameter.scattered |= sparse;
     } else {
-      keptBytes(parameter, gathered);
+      keepCopy(parameter, gathered);
     }
     out.parameters.push_back(std::move(parameter));
   }

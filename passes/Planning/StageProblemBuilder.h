@@ -144,7 +144,7 @@ private:
   void addScattered(int update, StageParameter &parameter);
   // The uses of gradients by an update and by the sums in front of it, and by
   // stage op where those that are added come from.
-  static double keptBytes(StageParameter &parameter, size_t first);
+  static double keepCopy(StageParameter &parameter, size_t first);
   std::vector<TensorUse> gradientUses(int update) const;
   int makerAt(const TensorUse &use) const {
     return producer[size_t(
