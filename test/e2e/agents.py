@@ -21,6 +21,7 @@ STEP = 0.03  # seconds of a step
 STEPS, EVERY = 60, 7
 SILENCE = 8  # seconds until a run that does nothing is killed
 COPIES = 5  # steps from one copy to the next
+HOSTS = ("h0", "h1", "h2")  # and the folders of their memory
 GPUS = "merak-run-emulated"  # merak-run on GPUs that are emulated
 NCCL = "libmerak-nccl-stand-in.so"  # what they communicate by
 
@@ -192,10 +193,12 @@ def folders(tools, name):
             if os.path.isdir(base) else [])
 
 
-def newest_copy(tools, name="h0"):
-    steps = [int(step[5:]) for folder in folders(tools, name)
-             for step in os.listdir(folder) if step.startswith("step-")]
-    return max(steps, default=0)
+def newest_copy(tools, hosts=("h0",)):
+    """That all of these have. They end a copy one after the other: what one alone has
+    may lack parts when it is lost then, and before the first copy there is no other."""
+    return min(max([int(step[5:]) for folder in folders(tools, host)
+                    for step in os.listdir(folder) if step.startswith("step-")],
+                   default=0) for host in hosts)
 
 
 def newest_saved(run):

@@ -27,7 +27,7 @@ import time
 
 import harness
 import mpi
-from agents import (agent, as_undisturbed, elastic_plan, folders, host_launcher,
+from agents import (HOSTS, agent, as_undisturbed, elastic_plan, folders, host_launcher,
                     newest_copy, newest_saved, pace_for, with_memory)
 from harness import Case, Failed
 from migration import mpi_is_built
@@ -104,7 +104,7 @@ class Run:
         said = self.standbys[standby].end(0)
         self.tools.extra.pop("MERAK_PACE")
         as_undisturbed(self.tools, self.leader, *self.launched)
-        if left := [name for host in ("h0", "h1", "h2")
+        if left := [name for host in HOSTS
                     for name in folders(self.tools, host)]:
             # A host that was cut off to the end is not reached.
             if "without h0" not in said or any("/h0/" not in path for path in left):
@@ -176,7 +176,7 @@ def last_restart(run, lost, agent_host, states):
 def killed_body(copies, tools):
     options = {"every": 0} if copies else {"every": 10}
     with run_on_hosts(tools, *([] if copies else ["--copies=0"]), **options) as run:
-        run.wait(lambda: newest_copy(tools) >= 10 if copies else newest_saved(run) >= 10)
+        run.wait(lambda: newest_copy(tools, HOSTS) >= 10 if copies else newest_saved(run) >= 10)
         before = len(run.restarts())
         kill(run, launcher=copies)
         begin = time.monotonic()
@@ -197,7 +197,7 @@ def cut_off_body(copies, back, tools):
     options = {"every": 0} if copies else {"every": 10}
     with run_on_hosts(tools, *([] if copies else ["--copies=0"]),
                       steps=600 if back else 150, **options) as run:
-        run.wait(lambda: newest_copy(tools) >= 10 if copies else newest_saved(run) >= 10)
+        run.wait(lambda: newest_copy(tools, HOSTS) >= 10 if copies else newest_saved(run) >= 10)
         before = len(run.restarts())
         run.link("h0", "down")
         begin = time.monotonic()
@@ -225,7 +225,7 @@ def cut_off_body(copies, back, tools):
 
 def two_body(tools):
     with run_on_hosts(tools, every=10) as run:
-        run.wait(lambda: newest_copy(tools) >= 10)
+        run.wait(lambda: newest_copy(tools, HOSTS) >= 10)
         before = len(run.restarts())
         run.standbys[0].process.send_signal(signal.SIGSTOP)  # it knows nothing yet
         kill(run)
