@@ -2,6 +2,7 @@
 
 #include "runtime/core/SecondsSince.h"
 #include "runtime/launch/HostLooks.h"
+#include "runtime/launch/Places.h"
 #include "runtime/launch/RunCopies.h"
 
 #include <fmt/format.h>
@@ -21,17 +22,21 @@ std::string passCopies(const CopyAgent &agent, const CopyRun &run,
                        const std::vector<Host> &targets, int64_t diskStep) {
   if (targets.size() >= left.size())
     return {};
-  std::string places;
-  const auto add = [&](const std::vector<Host> &hosts) {
-    for (const Host &host : hosts)
-      places += fmt::format("{}{}:1", places.empty() ? "" : ",", host.name);
+  std::vector<Host> hosts; // a process on each, targets first
+  std::vector<Place> places;
+  const auto add = [&](const std::vector<Host> &more) {
+    for (const Host &host : more) {
+      places.push_back({int(hosts.size()), 0, host.name, int(hosts.size())});
+      hosts.push_back({host.name, 1});
+    }
   };
-  add(targets); // who comes first in it
+  add(targets);
   add(without(left, namesOf(targets)));
   auto child = ChildProcess::start(launch(
-      agent.launcher, int64_t(left.size()), places,
+      agent.launcher, int64_t(hosts.size()),
+      placesOf(hosts, int64_t(hosts.size())),
       {agent.program, passArgument(run, int64_t(targets.size()), diskStep),
-       "--ranks=env"}));
+       placesArgument(places), "--ranks=env"}));
   if (!child)
     return {}; // nor will the run start
   for (const auto begin = std::chrono::steady_clock::now(); !child->ended();

@@ -16,6 +16,17 @@ namespace {
 // silence after which a rank is lost.
 constexpr double kEndSeconds = 2, kFarewellSeconds = 1;
 
+void takePlace(const std::vector<Place> &places, LaunchIdentity &identity) {
+  if (const Place *mine = placeHere(places, identity.localRank)) {
+    identity.plannedRank = mine->rank;
+    identity.localDevice = mine->local;
+    return;
+  }
+  const std::vector<int> devices = localDevices(places);
+  if (size_t(identity.rank) < devices.size())
+    identity.localDevice = devices[size_t(identity.rank)];
+}
+
 } // namespace
 
 int exitCode(const std::string &tool, const Status &status) {
@@ -29,13 +40,12 @@ int asRank(const std::string &tool, const std::string &backend,
            const WorldRegistry &worlds,
            const std::function<Status(World &, std::string &early)> &body,
            const int &failureCode, bool hostMemory,
-           const std::vector<int> &localDevices) {
+           const std::vector<Place> &places) {
   auto identity =
       launchIdentity([](const char *name) { return std::getenv(name); });
   if (!identity)
     return exitCode(tool, identity.status());
-  if (size_t(identity->rank) < localDevices.size())
-    identity->localDevice = localDevices[size_t(identity->rank)];
+  takePlace(places, *identity);
   identity->hostMemory = hostMemory;
   const auto make = worlds.find(backend);
   if (make == worlds.end())

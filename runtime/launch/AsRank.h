@@ -3,6 +3,7 @@
 
 #include "runtime/comm/World.h"
 #include "runtime/launch/LaunchIdentity.h"
+#include "runtime/launch/Places.h"
 
 #include <functional>
 #include <map>
@@ -20,13 +21,13 @@ constexpr int kFailed = 1; // an exit code
 // failure of one process ends the others within seconds. `early`: why a run
 // that went well ended before its time; rank 0 says so. Messages go to stderr
 // after "TOOL: error: "; returns the exit code, of a failure `failureCode`.
-// `hostMemory`: see LaunchIdentity. `localDevices`: by rank, which device of
-// its host it has; empty: that of its number there.
+// `hostMemory`: see LaunchIdentity. `places`: which rank and which device of
+// its host it is meant to be; empty: those of its number.
 int asRank(const std::string &tool, const std::string &backend,
            const WorldRegistry &worlds,
            const std::function<Status(World &, std::string &early)> &body,
            const int &failureCode = kFailed, bool hostMemory = false,
-           const std::vector<int> &localDevices = {});
+           const std::vector<Place> &places = {});
 
 // Prints the messages that are not empty, as above.
 int exitCode(const std::string &tool, const Status &status);

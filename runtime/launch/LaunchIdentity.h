@@ -27,6 +27,9 @@ struct LaunchIdentity {
   // Which of this host's devices it has: that of its number, or as whoever
   // started it says (Places.h).
   int localDevice = 0;
+  // Which rank whoever started it means it to be (Places.h); -1: nobody said.
+  // Processes that meet through MPI take these if all of them have one.
+  int plannedRank = -1;
   // Where rank 0 listens. With Mpirun empty and 0 unless the user set them:
   // MPI itself can tell.
   std::string masterAddress;

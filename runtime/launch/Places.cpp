@@ -1,5 +1,7 @@
 #include "runtime/launch/Places.h"
 
+#include "runtime/comm/rendezvous/TcpStore.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,8 +44,8 @@ std::vector<Host> hostsOfRanks(const std::vector<Place> &places) {
 std::string placesArgument(const std::vector<Place> &places) {
   std::string text = "--places=";
   for (const Place &place : places)
-    text += fmt::format("{}{}:{}:{}", &place == &places.front() ? "" : ",",
-                        place.number, place.local, place.rank);
+    text += fmt::format("{}{}:{}:{}@{}", &place == &places.front() ? "" : ",",
+                        place.number, place.local, place.rank, place.host);
   return text;
 }
 
@@ -53,15 +55,33 @@ Result<std::vector<Place>> parsePlaces(const std::string &text) {
   for (std::string part; std::getline(parts, part, ',');) {
     Place place;
     int length = 0;
-    if (std::sscanf(part.c_str(), "%d:%d:%d%n", &place.number, &place.local,
+    if (std::sscanf(part.c_str(), "%d:%d:%d@%n", &place.number, &place.local,
                     &place.rank, &length) != 3 ||
-        size_t(length) != part.size() || place.number < 0 || place.local < 0 ||
-        place.rank < -1)
+        length == 0 || size_t(length) == part.size() || place.number < 0 ||
+        place.local < 0 || place.rank < -1)
       return Status::error(fmt::format(
-          "--places: expected NUMBER:LOCAL:RANK, found \"{}\"", part));
+          "--places: expected NUMBER:LOCAL:RANK@HOST, found \"{}\"", part));
+    place.host = part.substr(size_t(length));
     places.push_back(std::move(place));
   }
   return places;
+}
+
+const Place *placeHere(const std::vector<Place> &places, int localRank) {
+  std::vector<std::string> hosts;
+  for (const Place &place : places)
+    if (hosts.empty() || hosts.back() != place.host)
+      hosts.push_back(place.host);
+  const int here = thisHostAmong(hosts);
+  if (here < 0)
+    return nullptr;
+  std::vector<const Place *> ranks;
+  for (const Place &place : places)
+    if (place.rank >= 0 && place.host == hosts[size_t(here)])
+      ranks.push_back(&place);
+  std::sort(ranks.begin(), ranks.end(),
+            [](const Place *a, const Place *b) { return a->rank < b->rank; });
+  return size_t(localRank) < ranks.size() ? ranks[size_t(localRank)] : nullptr;
 }
 
 std::vector<int> localDevices(const std::vector<Place> &places) {

@@ -24,10 +24,15 @@ void placeRanks(std::vector<Place> &places, const std::vector<int> &devices);
 // Hosts with ranks, each with as many as it has, in the order of ranks.
 std::vector<Host> hostsOfRanks(const std::vector<Place> &places);
 
-// What an agent tells its run of them (--places), "NUMBER:LOCAL:RANK,...", and
-// what the run reads; hosts have no names there. Errors: not such a text.
+// What an agent tells its run of them (--places), "NUMBER:LOCAL:RANK@HOST,...",
+// and what the run reads. Errors: not such a text.
 std::string placesArgument(const std::vector<Place> &places);
 Result<std::vector<Place>> parsePlaces(const std::string &text);
+// The first of each host's ranks is that of its first process, and so on:
+// launchers need not start hosts in the order in which they were named (Open
+// MPI's begins with its own). That of the process of this host with this local
+// rank; null: none is, or no host is this one.
+const Place *placeHere(const std::vector<Place> &places, int localRank);
 // By rank, of such places: which of its host's devices a process is.
 std::vector<int> localDevices(const std::vector<Place> &places);
 

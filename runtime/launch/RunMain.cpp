@@ -321,8 +321,20 @@ int runAsRank(RunOptions &options, const BackendFactory &factory,
       },
       end.failureCode,
       options.copies.copies.hosts > 0 || options.replan.mode == "auto",
-      localDevices(options.places));
+      options.places);
   return code == 0 && end.again ? kStartAgain : code;
+}
+
+// One process of those that pass copies, in the order of their places.
+int passAsRank(const RunOptions &options, const WorldRegistry &worlds) {
+  const auto places = parsePlaces(options.placesText);
+  if (!places)
+    return exitCode(kTool, places.status());
+  const auto pass = [&](World &world, std::string &) {
+    return passCopies(options.copies, world);
+  };
+  return asRank(kTool, "cpu", worlds, pass, kFailed, /*hostMemory=*/true,
+                *places);
 }
 
 // What a device that has no rank takes for a known computation (LeftOut.h).
@@ -374,10 +386,7 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   if (!options.copies.remove.empty())
     return exitCode(kTool, removeCopies(options.copies.remove));
   if (!options.copies.pass.empty())
-    return asRank(kTool, "cpu", worlds,
-                  [&](World &world, std::string &) -> Status {
-                    return passCopies(options.copies, world);
-                  });
+    return passAsRank(options, worlds);
   if (!options.status.empty()) {
     auto text = statusOf(options.status);
     return exitCode(kTool, text.ok() ? printLine(*text) : text.status());

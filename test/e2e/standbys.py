@@ -4,7 +4,9 @@ three hosts (network namespaces, needs root) and, where there are none, on one. 
 whole numbers: whatever was decided, a run has the bits of one that nobody disturbed.
 
 killed     the agent that leads is killed: the first that stands by goes on, with copies in
-           memory and with checkpoints, the second follows it
+           memory and with checkpoints, the second follows it; ranks are where they were
+           planned, though launchers begin with their own host
+passed     what another host than that of the launcher lacks of the copies comes to it
 cut off    its host is: it ends its run and itself, and the others go on without that host;
            when the cable is back it disturbs nobody
 two        it and the first that stands by: the second goes on
@@ -17,6 +19,7 @@ refused    options that do not go together
 """
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -75,11 +78,18 @@ def wait_for(what, why, seconds=120):
     return found
 
 
+def command_on(tools, launcher, ranks, hosts, command):
+    """As an agent starts it."""
+    line = launcher.replace("{ranks}", str(ranks)).replace("{hosts}", hosts)
+    return ["sh", "-c", " ".join([line, *map(shlex.quote, tools.start(*command))])]
+
+
 class Run:
     """A run on three hosts with two agents that stand by."""
 
-    def __init__(self, tools, name, leader, standbys, launched):
+    def __init__(self, tools, name, launcher, leader, standbys, launched):
         self.tools, self.name, self.leader = tools, name, leader
+        self.launcher = launcher
         self.standbys, self.launched = standbys, launched
 
     def __getattr__(self, what):
@@ -95,6 +105,11 @@ class Run:
         """So many more than there are."""
         step = (self.steps() or [0])[-1] + count
         self.wait(lambda: (self.steps() or [0])[-1] >= step)
+
+    def hosts_of_ranks(self):
+        """In the order of ranks, since the last start."""
+        return [entry["copies"]["hosts"] for entry in self.lines()
+                if "hosts" in entry.get("copies", {})][-1]
 
     def link(self, host, how):
         subprocess.run([mpi.HOSTS, "link", self.name, host, how], check=True)
@@ -134,7 +149,7 @@ def run_on_hosts(tools, *options, steps=200, standbys=("h1", "h2"), **more):
                    f"--standbys={PORT}", *options, restarts=0, steps=steps, data=data,
                    prefix=[hosts, "exec", name, "h0"], **more) as leader:
             leader.wait_for(lambda: "agents of other hosts stand by" in leader.told())
-            run = Run(tools, name, leader, started, (plan, data, steps))
+            run = Run(tools, name, launcher, leader, started, (plan, data, steps))
             for number, host in enumerate(standbys):
                 started.append(Standby(tools, f"s{number}",
                                        prefix=[hosts, "exec", name, host]))
@@ -188,9 +203,48 @@ def killed_body(copies, tools):
         if "by the agent on host h1" not in said:
             raise Failed(said)
         run.ended(0)
+        if copies and (on := run.hosts_of_ranks()) != sorted(on):
+            raise Failed(f"ranks are on {on}")
         if "led is over: exit code 0" not in run.standbys[1].end(0):
             raise Failed(run.standbys[1].told())
     return f"after step {event['step']}, {seconds:.1f} s"
+
+
+def any_mentions(word):
+    """A process, of any host."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+            if word.encode() in file.read():
+                return True
+    return False
+
+
+def parts_of(tools, host):
+    folder, = folders(tools, host)
+    step = max((name for name in os.listdir(folder) if name.startswith("step-")),
+               key=lambda name: int(name[5:]))
+    return step, set(os.listdir(os.path.join(folder, step)))
+
+
+def passed_body(tools):
+    with run_on_hosts(tools, every=0, standbys=()) as run:
+        run.wait(lambda: newest_copy(tools, HOSTS) >= 10)
+        kill(run, launcher=True)
+        run.wait(lambda: not any_mentions(tools.path("x.plan")))
+        (step, has), (other, lacks) = parts_of(tools, "h1"), parts_of(tools, "h2")
+        if step != other or has <= lacks:
+            raise Failed(f"h1 has {step} {has}, h2 {other} {lacks}")
+        run_id = os.path.basename(folders(tools, "h1")[0]).removeprefix("merak-")
+        # h2 is first, h1 starts both.
+        subprocess.run(
+            [mpi.HOSTS, "exec", run.name, "h1", *command_on(
+                tools, run.launcher, 2, "h2:1,h1:1",
+                ["merak-run", f"--pass-copies={run_id}:99:1:-1",
+                 "--places=0:0:0@h2,1:0:1@h1", "--ranks=env"])],
+            check=True, env={**os.environ, **tools.extra})
+    if parts_of(tools, "h2") != (step, has | lacks):
+        raise Failed(f"h2 has {parts_of(tools, 'h2')}, expected {has | lacks}")
+    return f"{len(has - lacks)} of {len(has | lacks) - 1} parts"
 
 
 def cut_off_body(copies, back, tools):
@@ -427,6 +481,7 @@ def cases(with_mpi, why_no_hosts):
         for name, body in [
                 ("killed copies", lambda tools: killed_body(True, tools)),
                 ("killed checkpoints", lambda tools: killed_body(False, tools)),
+                ("passed", passed_body),
                 ("cut off copies", lambda tools: cut_off_body(True, False, tools)),
                 ("cut off checkpoints", lambda tools: cut_off_body(False, False, tools)),
                 ("cut off and back", lambda tools: cut_off_body(True, True, tools)),

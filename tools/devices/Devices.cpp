@@ -58,9 +58,10 @@ Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
 #ifdef MERAK_HAS_MPI
 Result<std::unique_ptr<runtime::World>>
 openMpi(const runtime::LaunchIdentity &identity) {
-  return runtime::openMpiWorld(
-      {identity.rank, identity.size, identity.masterAddress,
-       identity.masterPort, identity.connectSeconds, identity.silenceSeconds});
+  return runtime::openMpiWorld({identity.rank, identity.size,
+                                identity.masterAddress, identity.masterPort,
+                                identity.connectSeconds,
+                                identity.silenceSeconds, identity.plannedRank});
 }
 #endif
 

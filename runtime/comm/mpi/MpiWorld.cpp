@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace merak::runtime {
 namespace {
 
@@ -62,6 +64,22 @@ Meeting tell(Meeting meeting, int rank, MPI_Comm comm) {
   return meeting;
 }
 
+// A communicator of all processes, of its own.
+MPI_Comm asPlanned(int rank, int size) {
+  std::vector<int> all(size_t(size), -1);
+  MPI_Allgather(&rank, 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  std::sort(all.begin(), all.end());
+  bool isOrder = true;
+  for (int i = 0; i < size; ++i)
+    isOrder &= all[size_t(i)] == i;
+  MPI_Comm comm;
+  if (isOrder)
+    MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &comm);
+  else
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  return comm;
+}
+
 } // namespace
 
 Result<std::unique_ptr<World>> openMpiWorld(const MpiOptions &options) {
@@ -80,8 +98,8 @@ Result<std::unique_ptr<World>> openMpiWorld(const MpiOptions &options) {
         "the environment says rank {} of {}, MPI says rank {} of {}: start "
         "with the mpirun or srun of the MPI library that this build links",
         options.rank, options.size, rank, size));
-  MPI_Comm comm;
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  const MPI_Comm comm = asPlanned(options.plannedRank, size);
+  MPI_Comm_rank(comm, &rank);
   std::unique_ptr<StoreListener> listener;
   Meeting meeting;
   Status failure;
@@ -92,7 +110,7 @@ Result<std::unique_ptr<World>> openMpiWorld(const MpiOptions &options) {
       listener = std::move(*opened);
       meeting.port = listener->port();
     }
-    meeting.addresses = options.masterAddress.empty()
+    meeting.addresses = options.masterAddress.empty() || options.rank != 0
                             ? localAddresses()
                             : std::vector<std::string>{options.masterAddress};
     meeting.token = trust::toHex(trust::randomBytes(16));

@@ -16,6 +16,9 @@ struct MpiOptions {
   std::string masterAddress;
   int masterPort = 0;
   double connectSeconds = 60, silenceSeconds = 7; // as of TcpStoreOptions
+  // The rank that this process takes instead, if all have one and these are
+  // 0 .. size-1; -1: it has none.
+  int plannedRank = -1;
 };
 
 // Initialises MPI: once in a process. Its end finalises MPI, unless the run was

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
@@ -143,6 +144,55 @@ std::string hostName() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
   return name;
+}
+
+namespace {
+
+bool isAddress(const std::string &name) {
+  unsigned char bytes[sizeof(in6_addr)];
+  return inet_pton(AF_INET, name.c_str(), bytes) == 1 ||
+         inet_pton(AF_INET6, name.c_str(), bytes) == 1;
+}
+
+// As text; empty where nobody knows the name.
+std::vector<std::string> addressesOf(const std::string &name) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  if (getaddrinfo(name.c_str(), nullptr, &hints, &found))
+    return {};
+  std::vector<std::string> addresses;
+  char text[NI_MAXHOST];
+  for (addrinfo *at = found; at; at = at->ai_next)
+    if (!getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof(text), nullptr,
+                     0, NI_NUMERICHOST))
+      addresses.push_back(text);
+  freeaddrinfo(found);
+  return addresses;
+}
+
+} // namespace
+
+int thisHostAmong(const std::vector<std::string> &names) {
+  const std::string host = hostName();
+  if (const auto at = std::find(names.begin(), names.end(), host);
+      at != names.end())
+    return int(at - names.begin());
+  const auto firstPart = [](const std::string &name) {
+    return isAddress(name) ? name : name.substr(0, name.find('.'));
+  };
+  std::vector<size_t> alike;
+  for (size_t i = 0; i < names.size(); ++i)
+    if (firstPart(names[i]) == firstPart(host))
+      alike.push_back(i);
+  if (alike.size() == 1)
+    return int(alike.front());
+  const std::vector<std::string> own = localAddresses();
+  for (size_t i = 0; i < names.size(); ++i)
+    for (const std::string &address : addressesOf(names[i]))
+      if (std::find(own.begin(), own.end(), address) != own.end())
+        return int(i);
+  return -1;
 }
 
 } // namespace merak::runtime

@@ -45,5 +45,8 @@ openTcpStore(const TcpStoreOptions &options,
 std::vector<std::string> localAddresses();
 // Name of this machine, for messages.
 std::string hostName();
+// Which of these names of hosts is this machine's: the name itself, or its
+// first part where no other begins so, or one of its addresses; -1: none is.
+int thisHostAmong(const std::vector<std::string> &names);
 
 } // namespace merak::runtime

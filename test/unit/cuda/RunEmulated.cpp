@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
       auto hosts = runtime::openMpiWorld(
           {identity.rank, identity.size, identity.masterAddress,
            identity.masterPort, identity.connectSeconds,
-           identity.silenceSeconds});
+           identity.silenceSeconds, identity.plannedRank});
       if (!hosts)
         return hosts.status();
       return runtime::pairWorlds(std::move(*hosts), runtime::openNcclWorld);

@@ -1,5 +1,6 @@
 // Devices without a rank: where ranks are instead, and when they are back.
 #include "runtime/launch/LeftOut.h"
+#include "runtime/comm/rendezvous/TcpStore.h"
 #include "runtime/launch/Places.h"
 #include "runtime/launch/RunOptions.h"
 
@@ -16,7 +17,8 @@ TEST(Places, OfAPlanWithoutADevice) {
   std::vector<Place> places = placesLeft(kHosts, {});
   placeRanks(places, {0, 2, 3});
   EXPECT_EQ(hostsOfRanks(places), *parseHosts("a:1,b:1,c:1"));
-  EXPECT_EQ(placesArgument(places), "--places=0:0:0,1:1:-1,2:0:1,3:0:2");
+  EXPECT_EQ(placesArgument(places),
+            "--places=0:0:0@a,1:1:-1@a,2:0:1@b,3:0:2@c");
   placeRanks(places, {1, 2});
   EXPECT_EQ(hostsOfRanks(places), *parseHosts("a:1,b:1"));
   placeRanks(places, {0, 1, 3}); // b has none
@@ -30,27 +32,52 @@ TEST(Places, WithoutAHost) {
   EXPECT_EQ(places[2], (Place{3, 0, "c", -1}));
   placeRanks(places, {1, 2});
   EXPECT_EQ(hostsOfRanks(places), *parseHosts("a:1,c:1"));
-  EXPECT_EQ(placesArgument(places), "--places=0:0:-1,1:1:0,3:0:1");
+  EXPECT_EQ(placesArgument(places), "--places=0:0:-1@a,1:1:0@a,3:0:1@c");
 }
 
 // A process's device is that of its place, not that of its number.
 TEST(Places, AreReadByTheRun) {
-  const auto places = parsePlaces("0:0:-1,1:1:0,3:0:1");
+  const auto places = parsePlaces("0:0:-1@a,1:1:0@a,3:0:1@c");
   ASSERT_TRUE(places.ok());
-  EXPECT_EQ((*places)[1], (Place{1, 1, "", 0}));
+  EXPECT_EQ((*places)[1], (Place{1, 1, "a", 0}));
   EXPECT_EQ(localDevices(*places), (std::vector<int>{1, 0}));
   EXPECT_TRUE(localDevices(*parsePlaces("")).empty());
-  for (const char *bad : {"1", "1:2", "1:2:3:4", "1:2:x", "-1:0:0", "0:0:-2"})
-    EXPECT_EQ(parsePlaces(bad).status().str(),
-              std::string("--places: expected NUMBER:LOCAL:RANK, found \"") +
-                  bad + "\"");
+  for (const char *bad : {"1", "1:2", "1:2:3", "1:2:3:4@a", "1:2:3@", "1:2:x@a",
+                          "-1:0:0@a", "0:0:-2@a"})
+    EXPECT_EQ(
+        parsePlaces(bad).status().str(),
+        std::string("--places: expected NUMBER:LOCAL:RANK@HOST, found \"") +
+            bad + "\"");
+}
+
+// Whichever rank its launcher gives it.
+TEST(Places, OfAProcessAreThoseOfItsHost) {
+  const std::string here = hostName();
+  const auto places = *parsePlaces("0:0:0@a,1:1:1@a,2:0:3@" + here +
+                                   ",3:1:-1@" + here + ",4:2:2@" + here);
+  ASSERT_TRUE(placeHere(places, 0));
+  EXPECT_EQ(placeHere(places, 0)->number, 4);
+  EXPECT_EQ(placeHere(places, 1)->rank, 3);
+  EXPECT_FALSE(placeHere(places, 2)) << "more processes than ranks";
+  EXPECT_FALSE(placeHere(*parsePlaces("0:0:0@a.invalid"), 0));
+  EXPECT_FALSE(placeHere({}, 0));
+}
+
+TEST(Places, AHostHasSeveralNames) {
+  const std::string here = hostName();
+  EXPECT_EQ(thisHostAmong({"a.invalid", here, "127.0.0.1"}), 1);
+  EXPECT_EQ(thisHostAmong({"a.invalid", "127.0.0.1"}), 1);
+  EXPECT_EQ(thisHostAmong({"a.invalid", "b.invalid"}), -1);
+  const std::string first = here.substr(0, here.find('.'));
+  EXPECT_EQ(thisHostAmong({first + "x.invalid", first + ".invalid"}), 1);
+  EXPECT_EQ(thisHostAmong({}), -1);
 }
 
 TEST(Places, WhatIsSlowFollowsItsDevice) {
   std::vector<SlowRequest> slow = {{0, 2, 0, 1}, {2, 3, 0, 1}, {3, 4, 0, 1}};
   followDevices(slow, {});
   EXPECT_EQ(slow[2].device, 3);
-  followDevices(slow, *parsePlaces("0:0:0,1:1:1,3:0:2"));
+  followDevices(slow, *parsePlaces("0:0:0@a,1:1:1@a,3:0:2@c"));
   EXPECT_EQ(slow[0].device, 0);
   EXPECT_EQ(slow[1].device, -1);
   EXPECT_EQ(slow[2].device, 2);
