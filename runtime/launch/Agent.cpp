@@ -10,6 +10,7 @@
 #include "runtime/launch/HostLooks.h"
 #include "runtime/launch/RunCopies.h"
 #include "runtime/launch/RunLog.h"
+#include "runtime/launch/StartVote.h"
 #include "runtime/plan/Signature.h"
 #include "runtime/plan/Verify.h"
 
@@ -84,20 +85,19 @@ private:
       Result<ChosenPlan> plan = planToStart(from);
       if (!plan)
         return fail(plan.status().str());
-      if (!isClaimed_)
-        claim();
+      claim();
       if (lead_ && !lead_->successor().empty())
         return depose(lead_->successor());
       tell(from, *plan);
       begun_ = Clock::now();
       if (run_.copies && !why_.empty())
-        note(passCopies(copyAgent(), {now_.id, start_}, left(),
+        note(passCopies(copyAgent(), {now_.id, claim_.number()}, left(),
                         hostsOfRanks(places(*plan)),
                         from.load.empty() ? -1 : from.step));
       Result<ChildProcess> child = ChildProcess::start(command(from, *plan));
       if (!child)
         return fail(child.status().str());
-      isClaimed_ = false;
+      claim_.begin();
       now_.plan = plan->path;
       keepLeftOut(*plan);
       now_.restart =
@@ -161,8 +161,7 @@ private:
   void inherit() {
     now_ = *succession_.inherited;
     why_ = succession_.why;
-    start_ = now_.next++; // granted by then
-    isClaimed_ = true;
+    claim_.make(now_.next); // granted by then
     if (!plans_)
       return;
     plans_->assume(now_.rates);
@@ -172,15 +171,14 @@ private:
       plans_->measured(succession_.lostBefore, log->rates);
   }
 
-  // The number of the next start, which nobody claims after this.
+  // The next start, which nobody else claims after this.
   void claim() {
-    start_ = now_.next++;
-    isClaimed_ = true;
-    publish();
+    if (claim_.make(now_.next))
+      publish();
   }
   CopyRun nextStart() {
     claim();
-    return {now_.id, start_};
+    return {now_.id, claim_.number()};
   }
 
   // What is known of devices that stay out stays.
@@ -289,7 +287,7 @@ private:
     words.insert(words.end(), run_.arguments.begin(), run_.arguments.end());
     words.push_back(fmt::format("--steps={}", now_.last - from.step));
     if (run_.copies)
-      words.push_back(copiesArgument({now_.id, start_}, now_.last));
+      words.push_back(copiesArgument({now_.id, claim_.number()}, now_.last));
     if (!why_.empty())
       words.push_back("--restarted=" + restart(plan).dump());
     if (!from.load.empty())
@@ -650,8 +648,7 @@ private:
   std::string asked_; // with this plan, since the last run asked for it
   // Devices that were left out of the run that is under way, and are normal.
   std::vector<std::string> back_;
-  int64_t start_ = 0;      // number of the start that comes, or came last
-  bool isClaimed_ = false; // start_ is still to come
+  StartClaim claim_;
   bool isDeposed_ = false; // another agent leads, or may
   Clock::time_point published_;
   Clock::time_point begun_; // the last start

@@ -44,7 +44,7 @@ public:
   // empty: it may. `voters`: hosts that were not lost before.
   std::string refusal(const Names &granted, const Names &voters);
   // While a run is under way, again and again; does not wait. As above;
-  // `claim` says the next start.
+  // `claim` says the next start, the same until it is begun.
   std::string look(const Names &voters, const std::function<CopyRun()> &claim);
   // Why another one leads; empty: none does.
   std::string successor() const;

@@ -23,6 +23,26 @@ std::string grantArgument(const StartVote &vote);
 Status grantStart(const std::string &text,
                   const std::string &base = copiesBase());
 
+// The start that an agent asks for. Until it is begun it is asked for again
+// with the same number: hosts that have granted that to another agent meanwhile
+// would grant a later one, as they do to whoever succeeds that agent.
+class StartClaim {
+public:
+  // Of the numbers from `next` on the first; false if there was one already.
+  bool make(int64_t &next) {
+    if (isOpen_)
+      return false;
+    number_ = next++;
+    return isOpen_ = true;
+  }
+  void begin() { isOpen_ = false; }
+  int64_t number() const { return number_; } // that comes, or came last
+
+private:
+  int64_t number_ = 0;
+  bool isOpen_ = false;
+};
+
 // Whether an agent that some others do not hear may lead: `granted` of `hosts`
 // have granted it the next start. Who leads needs more than half. Of those
 // that stand by the first needs half, all others more: so no two sides of a

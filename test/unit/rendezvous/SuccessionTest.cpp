@@ -80,6 +80,28 @@ TEST_F(Votes, AStartIsGrantedToOneAgent) {
   EXPECT_EQ(grant(0, "c"), "");
 }
 
+// An agent that was cut off asks when others are silent and when its ranks have
+// ended; it is answered when the first that stands by has long been granted the
+// start.
+TEST_F(Votes, WhoAsksAgainIsNotGrantedALaterStart) {
+  int64_t next = 0;
+  StartClaim leader;
+  EXPECT_TRUE(leader.make(next));
+  leader.begin();
+  int64_t known = next; // to who stands by
+  StartClaim standby;
+  EXPECT_TRUE(leader.make(next)); // nobody answers
+  EXPECT_TRUE(standby.make(known));
+  EXPECT_EQ(grant(standby.number(), "h1"), "");
+  standby.begin();
+  EXPECT_FALSE(leader.make(next)); // it asks again
+  EXPECT_EQ(grant(leader.number(), "h0"),
+            "start 1 of the run was granted to the agent on host h1, not start "
+            "1 to that on host h0");
+  EXPECT_TRUE(standby.make(known)); // which leads, and starts the run again
+  EXPECT_EQ(grant(standby.number(), "h1"), "");
+}
+
 TEST_F(Votes, RefusesWhatIsNoVote) {
   for (const char *text :
        {"", "x", "0123456789abcdef", "0123456789abcdef:1", "short:1:a",
