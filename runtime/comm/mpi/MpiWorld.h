@@ -12,7 +12,8 @@ namespace merak::runtime {
 struct MpiOptions {
   // What the environment says; MPI must say the same.
   int rank = 0, size = 1;
-  // Where rank 0 listens for the store; empty and 0: found out through MPI.
+  // Where rank 0 listens for the store; empty and 0: found out through MPI. So
+  // is the address if rank 0 is planned for another process than MPI's first.
   std::string masterAddress;
   int masterPort = 0;
   double connectSeconds = 60, silenceSeconds = 7; // as of TcpStoreOptions
