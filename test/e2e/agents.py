@@ -201,6 +201,16 @@ def newest_copy(tools, hosts=("h0",)):
                    default=0) for host in hosts)
 
 
+def left_behind(tools):
+    """Processes of a case, on any host."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+            if os.fsencode(tools.folder) in file.read() and int(pid) != os.getpid():
+                found.append(int(pid))
+    return found
+
+
 def newest_saved(run):
     """That is whole: a folder is there as soon as a save begins."""
     with contextlib.suppress(OSError), open(os.path.join(run.saved, "latest"),

@@ -282,15 +282,6 @@ def losses(log):
             if "loss" in entry]
 
 
-def left_behind(tools):
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-            if os.fsencode(tools.folder) in file.read() and int(pid) != os.getpid():
-                found.append(int(pid))
-    return found
-
-
 def check(tools, history, run, plan, data):
     if run.steps() != list(range(1, history.steps + 1)):
         raise Failed(f"the log has steps {run.steps()}")
@@ -302,7 +293,7 @@ def check(tools, history, run, plan, data):
     if run.saves and bits(run.saved) != wanted[0]:
         raise Failed(f"another state, under {plans}")
     until = time.monotonic() + 15
-    while (left := left_behind(tools)) and time.monotonic() < until:
+    while (left := agents.left_behind(tools)) and time.monotonic() < until:
         time.sleep(0.1)
     if left:
         raise Failed(f"processes {left} are left")

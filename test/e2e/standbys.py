@@ -31,7 +31,7 @@ import time
 import harness
 import mpi
 from agents import (HOSTS, agent, as_undisturbed, elastic_plan, folders, host_launcher,
-                    newest_copy, newest_saved, pace_for, with_memory)
+                    left_behind, newest_copy, newest_saved, pace_for, with_memory)
 from harness import Case, Failed
 from migration import mpi_is_built
 
@@ -212,15 +212,6 @@ def killed_body(copies, tools):
     return f"after step {event['step']}, {seconds:.1f} s"
 
 
-def any_mentions(word):
-    """A process, of any host."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-            if word.encode() in file.read():
-                return True
-    return False
-
-
 def parts_of(tools, host):
     folder, = folders(tools, host)
     step = max((name for name in os.listdir(folder) if name.startswith("step-")),
@@ -232,7 +223,7 @@ def passed_body(tools):
     with run_on_hosts(tools, every=0, standbys=()) as run:
         run.wait(lambda: newest_copy(tools, HOSTS) >= 10)
         kill(run, launcher=True)
-        run.wait(lambda: not any_mentions(tools.path("x.plan")))
+        run.wait(lambda: not left_behind(tools))
         (step, has), (other, lacks) = parts_of(tools, "h1"), parts_of(tools, "h2")
         if step != other or has <= lacks:
             raise Failed(f"h1 has {step} {has}, h2 {other} {lacks}")

@@ -112,6 +112,17 @@ StoreListener::~StoreListener() {
 
 int StoreListener::release() { return std::exchange(socket_, -1); }
 
+// Numbers; empty: it has none.
+static std::string textOf(const sockaddr &address) {
+  char text[NI_MAXHOST];
+  const socklen_t length = address.sa_family == AF_INET6 ? sizeof(sockaddr_in6)
+                                                         : sizeof(sockaddr_in);
+  return getnameinfo(&address, length, text, sizeof(text), nullptr, 0,
+                     NI_NUMERICHOST)
+             ? ""
+             : text;
+}
+
 std::vector<std::string> localAddresses() {
   std::vector<std::string> addresses, loopback;
   ifaddrs *all = nullptr;
@@ -126,13 +137,10 @@ std::vector<std::string> localAddresses() {
     if (six && IN6_IS_ADDR_LINKLOCAL(
                    &reinterpret_cast<sockaddr_in6 *>(at->ifa_addr)->sin6_addr))
       continue;
-    char text[NI_MAXHOST];
-    if (getnameinfo(at->ifa_addr,
-                    six ? sizeof(sockaddr_in6) : sizeof(sockaddr_in), text,
-                    sizeof(text), nullptr, 0, NI_NUMERICHOST))
+    const std::string text = textOf(*at->ifa_addr);
+    if (text.empty())
       continue;
-    const bool local =
-        std::string(text) == "::1" || std::string(text).rfind("127.", 0) == 0;
+    const bool local = text == "::1" || text.rfind("127.", 0) == 0;
     (local ? loopback : addresses).push_back(text);
   }
   freeifaddrs(all);
@@ -162,11 +170,8 @@ std::vector<std::string> addressesOf(const std::string &name) {
   if (getaddrinfo(name.c_str(), nullptr, &hints, &found))
     return {};
   std::vector<std::string> addresses;
-  char text[NI_MAXHOST];
   for (addrinfo *at = found; at; at = at->ai_next)
-    if (!getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof(text), nullptr,
-                     0, NI_NUMERICHOST))
-      addresses.push_back(text);
+    addresses.push_back(textOf(*at->ai_addr));
   freeaddrinfo(found);
   return addresses;
 }
